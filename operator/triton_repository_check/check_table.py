@@ -34,7 +34,7 @@ from triton_repository_check.rules import (
     utils,
     warmup,
 )
-from triton_repository_check.rules.base import NOTHING, Check, Expected, each_model, each_model_expected
+from triton_repository_check.rules.base import NOTHING, Check, Expected, each_model, each_model_expected, survived
 
 __all__ = ["CHECKS", "CODES", "Expected", "check", "judge"]
 
@@ -45,6 +45,7 @@ CODES = {
     "TR004": "a link leads out of the repository",
     "TR005": "a file is too large to check",
     "TR006": "a link is broken",
+    "TR007": "a check can't judge a model",
     "TR101": "config.pbtxt: syntax error",
     "TR102": "config.pbtxt: unknown field",
     "TR103": "config.pbtxt: name differs from the directory",
@@ -209,7 +210,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("model.py: arguments of pb_utils", each_model(utils.arguments)),
     ("model.py: types of outputs", each_model(dtypes.outputs)),
     ("model.py: tensors of called models", each_model(bls.tensors)),
-    ("model.py: rings", each_model(bls.rings)),
+    ("model.py: rings", bls.rings),
     ("model.py: configuration", each_model(settings.configuration)),
     ("model.py: modules elsewhere", each_model(settings.modules)),
     ("model.py: writes", each_model(settings.writes)),
@@ -239,7 +240,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 def check(repository: Repository, expectations: Expected = NOTHING) -> tuple[Finding, ...]:
     """Returns the findings of all checks, sorted. A repository without models has only TR001."""
     first = tuple(layout.no_models(repository, expectations))
-    return first or in_order(finding for _, rule in CHECKS for finding in rule(repository, expectations))
+    found = (survived(rule(repository, expectations), ".") for _, rule in CHECKS)
+    return first or in_order(finding for findings in found for finding in findings)
 
 
 def judge(repository: Repository, findings: Iterable[Finding], expectations: Expected = NOTHING) -> tuple[Finding, ...]:

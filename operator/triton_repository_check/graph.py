@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from triton_repository_check.model import Model, Repository
+
+Node = TypeVar("Node", bound=Hashable)
 
 
 class EntrypointError(LookupError):
@@ -107,26 +111,72 @@ def loaded(repository: Repository, load_models: Collection[str]) -> frozenset[st
 
 
 def ensemble_cycles(repository: Repository) -> Iterator[tuple[str, ...]]:
-    """Returns the cycles of ensembles that contain each other, each from its alphabetically first member."""
-    for name in sorted(repository.models):
-        if (ring := _shortest_cycle(repository, name)) and min(ring) == name:
-            yield ring
+    """Returns the cycles of ensembles that contain each other, each from its alphabetically first member.
+
+    Of cycles that share an ensemble, or lead to each other, only one.
+    """
+    edges = {name: [step.model_name for step in model.steps] for name, model in repository.models.items()}
+    members: dict[int, list[str]] = {}
+    for name, number in components(edges).items():
+        members.setdefault(number, []).append(name)
+    for first in sorted(map(min, members.values())):
+        if ring := way(edges, first, first):
+            yield ring[:-1]
 
 
-def _shortest_cycle(repository: Repository, start: str) -> tuple[str, ...]:
-    """Returns the shortest chain of steps from `start` to itself; empty if there is none."""
-    chains: list[tuple[str, ...]] = [(start,)]
-    seen: set[str] = set()
-    while chains:
-        chain = chains.pop(0)
-        model = repository.models.get(chain[-1])
-        for step in model.steps if model else ():
-            if step.model_name == start:
-                return chain
-            if step.model_name not in seen:
-                seen.add(step.model_name)
-                chains.append((*chain, step.model_name))
-    return ()
+def components(edges: Mapping[Node, Collection[Node]]) -> dict[Node, int]:
+    """Returns the number of each node's strongly connected component, in linear time (Kosaraju's algorithm).
+
+    Two nodes of a component reach each other. `edges`: node → the nodes that follow it.
+    """
+    before: dict[Node, list[Node]] = {node: [] for node in edges}
+    for node, followers in edges.items():
+        for follower in before.keys() & followers:
+            before[follower].append(node)
+    numbers: dict[Node, int] = {}
+    for number, start in enumerate(reversed(_by_end(edges))):
+        ahead = [start]
+        while ahead:
+            node = ahead.pop()
+            if node not in numbers:
+                numbers[node] = number
+                ahead += before[node]
+    return numbers
+
+
+def _by_end(edges: Mapping[Node, Collection[Node]]) -> list[Node]:
+    """Returns the nodes in the order in which a depth-first search leaves them."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    for start in edges:
+        ways = [] if start in seen else [(start, iter(edges[start]))]
+        seen.add(start)
+        while ways:
+            ahead = next((node for node in ways[-1][1] if node in edges and node not in seen), None)
+            if ahead is None:
+                order.append(ways.pop()[0])
+            else:
+                seen.add(ahead)
+                ways.append((ahead, iter(edges[ahead])))
+    return order
+
+
+def way(edges: Mapping[Node, Collection[Node]], start: Node, end: Node) -> tuple[Node, ...]:
+    """Returns the shortest way from `start` to `end`, both included, with one step at least; empty if there is none."""
+    before: dict[Node, Node] = {}
+    ahead = deque([start])
+    while ahead and end not in before:
+        node = ahead.popleft()
+        for follower in edges.get(node, ()):
+            if follower not in before:
+                before[follower] = node
+                ahead.append(follower)
+    if end not in before:
+        return ()
+    found = [end, before[end]]
+    while found[-1] != start:
+        found.append(before[found[-1]])
+    return tuple(reversed(found))
 
 
 def entrypoint(repository: Repository, choice: str | None, loaded: Collection[str] = ()) -> str:

@@ -70,6 +70,9 @@ _IS_RESERVED = (
     f"{[f'--{flag}' for flag in RESERVED_FLAGS]}.exists(f, f.startsWith(name)))"
 )
 _METRICS_KEYS = "counter_latencies|summary_latencies|summary_quantiles"
+_OF_HEALTH = "([a-z-]+,)*health(,[a-z-]+)*:"
+_PROBES = "the probes of the pod need the health endpoints without a key: remove health"
+_HTTP_FLAG, _GRPC_FLAG = "^--http-r[a-z-]*$", "^--grpc-r[a-z-]*$"
 _REFUSED = (
     ("a.contains('counter_latencies=false')", re.compile("counter_latencies=false"),
      "counter_latencies=false stops all counters of Triton's metrics: remove it"),
@@ -79,11 +82,9 @@ _REFUSED = (
      "tritonserver ignores this key of its metrics: use counter_latencies, summary_latencies or summary_quantiles"),
     ("a.matches('^--[a-z0-9-]+ ')", re.compile("^--[a-z0-9-]+ "),
      "a flag and its value are one item: write --flag=value, or two items"),
-    ("a.matches('^(/[^=]*/)?tritonserver$')", re.compile("^(/[^=]*/)?tritonserver$"),
+    ("a.matches('^(/[^=]*/)?tritonserver( |$)')", re.compile("^(/[^=]*/)?tritonserver( |$)"),
      "args contains flags only: remove the program, which the operator starts"),
-    ("a.matches('^(--http-r[a-z-]*=)?([a-z-]+,)*health(,[a-z-]+)*:')",
-     re.compile("^(--http-r[a-z-]*=)?([a-z-]+,)*health(,[a-z-]+)*:"),
-     "the probes of the pod need the health endpoints without a key: remove health"),
+    (f"a.matches('^--http-r[a-z-]*={_OF_HEALTH}')", re.compile(f"^--http-r[a-z-]*={_OF_HEALTH}"), _PROBES),
 )  # fmt: skip
 """What an item of args may not be, in CEL and in Python, and why."""
 
@@ -96,6 +97,17 @@ def _argument(argument: str) -> str:
         if pattern.search(argument):
             raise ValueError(f"{flag}: {why}")
     return argument
+
+
+def _arguments(arguments: list[str]) -> list[str]:
+    """Refuses a key for the health endpoints in an item of its own. With gRPC's flag, too, it may be of that one."""
+    http, grpc, health = (
+        next((argument for argument in arguments if re.search(pattern, argument)), "")
+        for pattern in (_HTTP_FLAG, _GRPC_FLAG, f"^{_OF_HEALTH}")
+    )
+    if http and health and not grpc:
+        raise ValueError(f"{http}: {_PROBES}")
+    return arguments
 
 
 class LocalObjectReference(Base):
@@ -167,6 +179,13 @@ class Server(Base):
             rule(f"!has(self.args) || !self.args.exists(a, {refused})", why, _first(refused))
             for refused, why in ((_IS_RESERVED, _RESERVED), *((refused, why) for refused, _, why in _REFUSED))
         ),
+        rule(
+            f"!has(self.args) || !self.args.exists(a, a.matches('{_HTTP_FLAG}')) "
+            f"|| self.args.exists(a, a.matches('{_GRPC_FLAG}')) "
+            f"|| !self.args.exists(a, a.matches('^{_OF_HEALTH}'))",
+            _PROBES,
+            _first(f"a.matches('{_HTTP_FLAG}')"),
+        ),
     )
 
     image: Annotated[str, Field(min_length=1, max_length=1024, pattern=NO_SPACE)] = (
@@ -175,7 +194,11 @@ class Server(Base):
     """Image of the Triton server, with the Python packages that your models need."""
     resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory and accelerators of each server."""
-    args: Annotated[list[Annotated[str, Field(max_length=4096), AfterValidator(_argument)]], Field(max_length=64)] = []
+    args: Annotated[
+        list[Annotated[str, Field(max_length=4096), AfterValidator(_argument)]],
+        Field(max_length=64),
+        AfterValidator(_arguments),
+    ] = []
     """More flags for tritonserver, e.g. --cache-config=local,size=104857600. If pods have only IPv6 addresses, add
     --http-address=ipv6:[::]"""
     env: Annotated[list[EnvVar], Field(max_length=128)] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 
@@ -25,6 +26,8 @@ _HARMLESS = frozenset({"len", "enumerate", "zip", "range", "print", "list", "sor
                        "repr", "str", "type", "bool", "iter", "next", "hasattr", "getattr"})  # fmt: skip
 """Builtins that can't send a response to a request in their arguments."""
 _UTILS = "pb_utils"
+_ROUNDS = 8
+"""The longest chain of assignments that is followed."""
 _SERVER_COLLECTS = ("dynamic_batching", "sequence_batching")
 """Schedulers that pass several requests to one execute. Without them, execute gets one request at a time."""
 
@@ -51,39 +54,59 @@ def answers(_: Repository, model: Model) -> Iterator[Finding]:
             continue  # model.py sets decoupled at run time
         elsewhere = imports_local_modules(model, file, tree)
         for node in classes(tree):
-            methods = {item.name: item for item in node.body if isinstance(item, Function)}
-            execute = methods.get("execute")
+            values = _Values({item.name: item for item in node.body if isinstance(item, Function)})
+            execute = values.methods.get("execute")
             if execute is None or execute.decorator_list:
                 continue
+            passes = _passes_requests_on(execute, values.methods)
+            sends = (passes and elsewhere) or bool(node.bases) or _mentions(tree, _SENDER)
             if model.config.model_transaction_policy.decoupled:
-                yield from _decoupled(file, execute, methods, _mentions(tree, _SENDER) or elsewhere, tree)
+                yield from _decoupled(file, execute, values, sends, passes, tree)
             else:
-                passes = elsewhere and _passes_request_on(execute, methods)
-                sends = passes or bool(node.bases) or _mentions(tree, _SENDER)
-                yield from _returned(file, execute, methods, sends)
+                yield from _returned(file, execute, values, sends, passes)
                 if any(model.config.HasField(name) for name in _SERVER_COLLECTS):
                     yield from _too_few_responses(file, execute)
 
 
 def _decoupled(
-    file: str, execute: Function, methods: dict[str, Function], sends: bool, tree: ast.Module
+    file: str, execute: Function, values: _Values, sends: bool, passes: bool, tree: ast.Module
 ) -> Iterator[Finding]:
-    nodes = [node for node in returns(execute) if _value(node.value, execute, methods) in (Value.LIST, Value.OTHER)]
+    nodes = [node for node in returns(execute) if values.of(node.value, execute) in (Value.LIST, Value.OTHER)]
     always = len(nodes) == len(returns(execute)) and not _falls_through(execute)
     if not nodes or (not always and _mentions(tree, "decoupled")):
         return  # the model supports both modes and reads its configuration
     # If the model sent all responses and the final flag, the backend only logs an error.
-    empty = all(isinstance(node.value, ast.List) and not node.value.elts for node in nodes)
-    yield (error if always and not sends else note if empty else warning)(
+    empty = all(_is_empty(node.value, execute) for node in nodes)
+    remedy = "return None" if sends else "send responses with request.get_response_sender()"
+    yield (error if always and not sends and not passes else note if empty else warning)(
         file,
         "TR309",
         "execute of a decoupled model must return None, but it returns a value",
-        "send responses with request.get_response_sender(), or remove model_transaction_policy from config.pbtxt",
+        f"{remedy}, or remove model_transaction_policy from config.pbtxt",
         place(nodes[0]),
     )
 
 
-def _returned(file: str, execute: Function, methods: dict[str, Function], sends: bool) -> Iterator[Finding]:
+def _is_empty(node: ast.expr | None, execute: Function) -> bool:
+    """Whether a returned value is an empty list, also one in a variable that is only returned."""
+    match node:
+        case ast.List(elts=[]) | ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
+            return True
+        case ast.Name(id=name):
+            bound = [n.value for n in inside(execute) if isinstance(n, ast.Assign) and _names(n.targets) == {name}]
+            used = [n for n in inside(execute) if isinstance(n, ast.Name) and n.id == name]
+            returned = [n for n in returns(execute) if isinstance(n.value, ast.Name) and n.value.id == name]
+            lists = all(isinstance(value, ast.List) and not value.elts for value in bound)
+            return lists and len(used) == len(bound) + len(returned)
+    return False
+
+
+def _names(targets: list[ast.expr]) -> set[str]:
+    """Returns the names in targets of assignments and loops."""
+    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _returned(file: str, execute: Function, results: _Values, sends: bool, passes: bool) -> Iterator[Finding]:
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside(execute)):
         if any(node.value is not None for node in returns(execute)):
             return  # asyncio up to Python 3.11 treats it as a coroutine
@@ -95,7 +118,7 @@ def _returned(file: str, execute: Function, methods: dict[str, Function], sends:
             place(execute),
         )
         return
-    values = [(node, _value(node.value, execute, methods)) for node in returns(execute)]
+    values = [(node, results.of(node.value, execute)) for node in returns(execute)]
     others = [node for node, value in values if value is Value.OTHER]
     if not sends:
         yield from _wrong_elements(file, execute)
@@ -110,8 +133,7 @@ def _returned(file: str, execute: Function, methods: dict[str, Function], sends:
     if sends or ends_in_raise(execute) or any(value is not Value.NONE for _, value in values):
         return
     # A function of another module may send the responses.
-    level = warning if _passes_request_on(execute, methods) else error
-    yield level(
+    yield (warning if passes else error)(
         file,
         "TR309",
         "execute returns no responses",
@@ -162,9 +184,11 @@ def _too_few_responses(file: str, execute: Function) -> Iterator[Finding]:
                 "move the return after the loop",
                 place(last),
             )
+    loops = [node for node in inside(execute) if isinstance(node, ast.For | ast.While)]
+    in_loops = {id(node) for loop in loops for statement in loop.body for node in ast.walk(statement)}
     for node in returns(execute):
         if isinstance(node.value, ast.List) and len(node.value.elts) == 1 and _is_response(node.value.elts[0]):
-            if _in_loop(execute, node):
+            if id(node) in in_loops:
                 continue
             yield warning(
                 file,
@@ -175,61 +199,74 @@ def _too_few_responses(file: str, execute: Function) -> Iterator[Finding]:
             )
 
 
-def _value(node: ast.expr | None, execute: Function, methods: dict[str, Function], depth: int = 3) -> Value:
-    """Returns the kind of `node`'s value, an expression in `execute`."""
-    match node:
-        case None:
-            return Value.NONE
-        case ast.Constant(value=constant):
-            return Value.NONE if constant is None else Value.OTHER
-        case ast.List() | ast.ListComp():
-            return Value.LIST
-        case ast.Tuple() | ast.Dict() | ast.Set() | ast.DictComp() | ast.SetComp() | ast.GeneratorExp():
-            return Value.OTHER
-        case ast.JoinedStr() | ast.Compare() | ast.Lambda():
-            return Value.OTHER
-        case ast.Call(func=ast.Name(id="list" | "sorted")):
-            return Value.LIST
-        case ast.Call(func=ast.Name(id="tuple" | "dict" | "set" | "str" | "map" | "filter" | "zip")):
-            return Value.OTHER
-        case ast.Call() if _is_response(node):
-            return Value.OTHER
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) if name in methods and depth:
-            return _of_method(methods[name], methods, depth - 1)
-        case ast.Name(id=name):
-            return _of_name(name, execute, methods, depth)
-    return Value.UNKNOWN
+class _Values:
+    """The kinds of the values of expressions in the methods of a class, each found once."""
 
+    def __init__(self, methods: dict[str, Function]) -> None:
+        self.methods = methods
+        self._bound = {name: _bound(method) for name, method in methods.items()}
+        self._found: dict[tuple[str, str, int], Value] = {}
 
-def _of_method(method: Function, methods: dict[str, Function], depth: int) -> Value:
-    if method.decorator_list or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in inside(method)):
-        return Value.UNKNOWN
-    if isinstance(method, ast.AsyncFunctionDef):
-        return Value.UNKNOWN
-    values = {_value(node.value, method, methods, depth) for node in returns(method)} or {Value.NONE}
-    return values.pop() if len(values) == 1 else Value.UNKNOWN
-
-
-def _of_name(name: str, execute: Function, methods: dict[str, Function], depth: int) -> Value:
-    """Returns the kind of a local variable's value if it is the same in each binding."""
-    if name == _argument(execute) and execute.name == "execute":
-        return Value.LIST
-    if not depth or name in {a.arg for a in (*execute.args.args, *execute.args.kwonlyargs)}:
-        return Value.UNKNOWN
-    bindings = [
-        n for n in inside(execute) if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
-    ]
-    expressions: list[ast.expr] = []
-    for node in inside(execute):
+    def of(self, node: ast.expr | None, method: Function, depth: int = 3) -> Value:
+        """Returns the kind of `node`'s value, an expression in `method`."""
         match node:
-            case ast.Assign(targets=[ast.Name(id=bound)], value=value) if bound == name:
-                expressions.append(value)
-            case ast.AnnAssign(target=ast.Name(id=bound), value=ast.expr() as value) if bound == name:
-                expressions.append(value)
-    if not expressions or len(expressions) != len(bindings):
+            case None:
+                return Value.NONE
+            case ast.Constant(value=constant):
+                return Value.NONE if constant is None else Value.OTHER
+            case ast.List() | ast.ListComp() | ast.Call(func=ast.Name(id="list" | "sorted")):
+                return Value.LIST
+            case ast.Tuple() | ast.Dict() | ast.Set() | ast.DictComp() | ast.SetComp() | ast.GeneratorExp():
+                return Value.OTHER
+            case ast.JoinedStr() | ast.Compare() | ast.Lambda():
+                return Value.OTHER
+            case ast.Call(func=ast.Name(id="tuple" | "dict" | "set" | "str" | "map" | "filter" | "zip")):
+                return Value.OTHER
+            case ast.Call() if _is_response(node):
+                return Value.OTHER
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) if name in self.methods and depth:
+                return self._once(name, "", depth - 1)
+            case ast.Name(id=name) if name == _argument(method) and method.name == "execute":
+                return Value.LIST
+            case ast.Name(id=name) if depth:
+                return self._once(method.name, name, depth - 1)
         return Value.UNKNOWN
-    values = {_value(value, execute, methods, depth - 1) for value in expressions}
-    return values.pop() if len(values) == 1 else Value.UNKNOWN
+
+    def _once(self, method: str, variable: str, depth: int) -> Value:
+        """Returns the kind of a variable's value, or of the method's result if `variable` is empty."""
+        key = (method, variable, depth)
+        if key not in self._found:
+            self._found[key] = self._joined(self.methods[method], variable, depth)
+        return self._found[key]
+
+    def _joined(self, method: Function, variable: str, depth: int) -> Value:
+        expressions: list[ast.expr | None] = [*self._bound[method.name].get(variable, ())]
+        if not variable and not _is_plain(method):
+            return Value.UNKNOWN
+        if not variable:
+            expressions = [node.value for node in returns(method)] or [None]
+        values = {self.of(expression, method, depth) for expression in expressions}
+        return values.pop() if len(values) == 1 else Value.UNKNOWN
+
+
+def _is_plain(method: Function) -> bool:
+    """Whether a call of the method certainly returns what its return statements say."""
+    generates = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside(method))
+    return isinstance(method, ast.FunctionDef) and not method.decorator_list and not generates
+
+
+def _bound(method: Function) -> dict[str, list[ast.expr]]:
+    """Returns the expressions of the variables that the method only binds by plain assignments."""
+    bindings = Counter(n.id for n in inside(method) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+    bindings.update(argument.arg for argument in (*method.args.args, *method.args.kwonlyargs))
+    expressions: dict[str, list[ast.expr]] = {}
+    for node in inside(method):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                expressions.setdefault(name, []).append(value)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                expressions.setdefault(name, []).append(value)
+    return {name: values for name, values in expressions.items() if len(values) == bindings[name]}
 
 
 def _kind(node: ast.expr | None) -> str:
@@ -249,21 +286,64 @@ def _kind(node: ast.expr | None) -> str:
     return "a value that is not a list"
 
 
-def _passes_request_on(execute: Function, methods: dict[str, Function]) -> bool:
-    """Whether execute passes a request to a function that isn't in the file, or to a task."""
-    variables = {_argument(execute)}
-    for node in inside(execute):
+def _passes_requests_on(execute: Function, methods: dict[str, Function]) -> bool:
+    """Whether execute, or a method that it calls, gives a request to a function of another file or to an object."""
+    ahead, seen = [execute], {execute.name}
+    while ahead:
+        method = ahead.pop()
+        variables = _of_requests(method)
+        for node in inside(method):
+            match node:
+                case ast.Call(func=function, args=arguments, keywords=keywords):
+                    given = [*arguments, *(keyword.value for keyword in keywords)]
+                    if not any(_uses(argument, variables) for argument in given):
+                        continue
+                    name = function.attr if isinstance(function, ast.Attribute) else ""
+                    if not _known(function, methods):
+                        return True
+                    if name in methods and name not in seen:
+                        seen.add(name)
+                        ahead.append(methods[name])
+                case ast.Assign(targets=[ast.Attribute() | ast.Subscript(), *_], value=value) if _uses(
+                    value, variables
+                ):
+                    return True
+                case ast.AugAssign(target=ast.Attribute() | ast.Subscript(), value=value) if _uses(value, variables):
+                    return True
+    return False
+
+
+def _of_requests(method: Function) -> set[str]:
+    """Returns the variables that may have a request, or several: the arguments, and what is made of them."""
+    variables = {argument.arg for argument in method.args.args[1:]} or {_argument(method)}
+    bindings: list[tuple[set[str], ast.expr]] = []
+    for node in inside(method):
         match node:
-            case ast.For(target=ast.Name(id=name)) | ast.comprehension(target=ast.Name(id=name)):
-                variables.add(name)
-            case ast.For(target=ast.Tuple(elts=names)):
-                variables |= {element.id for element in names if isinstance(element, ast.Name)}
-    for node in inside(execute):
-        if isinstance(node, ast.Call):
-            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-            passes = any(isinstance(n, ast.Name) and n.id in variables for a in arguments for n in ast.walk(a))
-            if passes and not _known(node.func, methods):
-                return True
+            case ast.Assign(targets=targets, value=value):
+                bindings.append((_names(targets), value))
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+                bindings.append((_names([target]), value))
+            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                bindings.append((_names([target]), value))
+    for _ in range(_ROUNDS):
+        more = {name for names, value in bindings if _uses(value, variables) for name in names} - variables
+        if not more:
+            break
+        variables |= more
+    return variables
+
+
+def _uses(node: ast.expr, variables: set[str]) -> bool:
+    """Whether a value may contain what the variables contain. What pb_utils returns doesn't."""
+    todo: list[ast.AST] = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.Name) and part.id in variables:
+            return True
+        match part:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="pb_utils"))):
+                continue
+        todo.extend(ast.iter_child_nodes(part))
     return False
 
 
@@ -293,10 +373,6 @@ def _is_response(node: ast.expr) -> bool:
         case ast.Call(func=ast.Attribute(attr="InferenceResponse") | ast.Name(id="InferenceResponse")):
             return True
     return False
-
-
-def _in_loop(execute: Function, statement: ast.Return) -> bool:
-    return any(statement in ast.walk(node) for node in inside(execute) if isinstance(node, ast.For | ast.While))
 
 
 def _constant_none(node: ast.expr) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
+from functools import lru_cache
+from heapq import nsmallest
+from itertools import islice, pairwise
 
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
@@ -56,14 +58,7 @@ Check = Callable[[Repository, Expected], Iterable[Finding]]
 
 def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check:
     """Returns a check of the repository that runs `check` on each model."""
-
-    def run(repository: Repository, _: Expected) -> Iterator[Finding]:
-        for model in repository.models.values():
-            # layout.stray reports directories that are not models.
-            if model.looks_like_model() and not model.unread:
-                yield from islice(check(repository, model), MAX_FINDINGS)
-
-    return run
+    return each_model_expected(lambda repository, model, _: check(repository, model))
 
 
 def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[Finding]]) -> Check:
@@ -71,10 +66,23 @@ def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[
 
     def run(repository: Repository, expected: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
+            # layout.stray reports directories that are not models.
             if model.looks_like_model() and not model.unread:
-                yield from islice(check(repository, model, expected), MAX_FINDINGS)
+                yield from survived(islice(check(repository, model, expected), MAX_FINDINGS), model.directory)
 
     return run
+
+
+def survived(findings: Iterable[Finding], file: str) -> Iterator[Finding]:
+    """Returns the findings of a check up to its end, or to an exception, such as RecursionError for nested source.
+
+    One file that a check can't judge must not end the others. `file`: what the check looks at.
+    """
+    try:
+        yield from findings
+    except Exception as problem:
+        why = f"a check can't judge it: {type(problem).__name__}"
+        yield warning(file, "TR007", why, "simplify deeply nested expressions and huge numbers in its files")
 
 
 def error(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
@@ -98,14 +106,28 @@ def on_cpu(model: Model, expected: Expected) -> bool:
     return expected.gpus == 0 or (bool(groups) and all(g.kind == ModelInstanceGroup.KIND_CPU for g in groups))
 
 
-def near(word: str, words: Collection[str]) -> str:
+def near(word: str, words: Collection[str], alike: float = 0.6) -> str:
     """Returns the most similar one of `words`, or an empty string if none is similar.
 
-    Skips long words and long lists: comparing them takes too long.
+    Skips long words and long lists, and compares only the words with the most common pairs of characters: comparing
+    takes long. `alike`: how similar, as for difflib.
     """
     if len(word) > _MAX_LENGTH or len(words) > _MAX_KNOWN:
         return ""
-    return next(iter(get_close_matches(word, sorted(w for w in words if len(w) <= _MAX_LENGTH), 1)), "")
+    pairs = _pairs(word)
+
+    def distance(other: str) -> tuple[float, str]:
+        theirs = _pairs(other)
+        return -len(pairs & theirs) / (len(pairs) + len(theirs)), other
+
+    likely = nsmallest(_MAX_COMPARED, (other for other in words if len(other) <= _MAX_LENGTH), distance)
+    return next(iter(get_close_matches(word, likely, 1, alike)), "")
+
+
+@lru_cache(4096)
+def _pairs(word: str) -> frozenset[str]:
+    """Returns the pairs of neighbours in a word, with its start and end."""
+    return frozenset(map("".join, pairwise(f"\n{word}\n")))
 
 
 def did_you_mean(word: str, words: Collection[str]) -> str:
@@ -126,7 +148,7 @@ def listed(words: Collection[object], nothing: str = "none") -> str:
     return (", ".join(map(str, islice(words, _MAX_LISTED))) or nothing) + (f" and {more} more" if more > 0 else "")
 
 
-_MAX_LENGTH, _MAX_KNOWN, _MAX_LISTED = 100, 256, 16
+_MAX_LENGTH, _MAX_KNOWN, _MAX_COMPARED, _MAX_LISTED = 64, 256, 4, 16
 
 
 def _finding(severity: Severity, file: str, code: str, message: str, remedy: str, at: Node | None) -> Finding:

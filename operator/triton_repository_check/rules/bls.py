@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from triton_repository_check.findings import Finding
+from triton_repository_check.graph import components, way
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, instead, listed, near, warning
+from triton_repository_check.places import Node
+from triton_repository_check.rules.base import MAX_FINDINGS, Expected, error, instead, listed, near, warning
 from triton_repository_check.rules.calls import certain, constants, keyword, literal
 from triton_repository_check.rules.kinds import Names
 from triton_repository_check.rules.source import may_complete_config, place, trees
@@ -31,6 +34,8 @@ class Request:
 
 def requests(model: Model) -> Iterator[Request]:
     """Returns the requests of model.py."""
+    if not any("InferenceRequest" in text for text in model.sources.values()):
+        return  # most models; parsing takes long
     for file, tree in trees(model):
         names, texts = Names(tree), constants(tree)
         always = {id(node) for node in certain(tree)}
@@ -90,35 +95,73 @@ def tensors(repository: Repository, model: Model) -> Iterator[Finding]:
             )
 
 
-def rings(repository: Repository, model: Model) -> Iterator[Finding]:
+def rings(repository: Repository, _: Expected) -> Iterator[Finding]:
     """TR321: a request comes back to the model that waits for it, so that both wait forever."""
-    for request in requests(model):
-        way = _way(repository, request.target, model.name)
-        if way:
-            yield (error if request.always and len(way) == 1 else warning)(
-                request.file,
+    calls = [(caller, call) for model in repository.models.values() for caller, call in _calls(repository, model)]
+    edges: dict[_Version, list[_Version]] = {}
+    for caller, call in calls:
+        edges.setdefault(caller, []).append(call.target)
+    for model in repository.models.values():
+        for step in model.steps if model.served else ():
+            if (target := _version(repository, step.model_name, step.model_version)) is not None:
+                edges.setdefault((model.name, model.served[-1]), []).append(target)
+    numbers = components({**{target: [] for targets in edges.values() for target in targets}, **edges})
+    ways: dict[tuple[_Version, _Version], str] = {}
+    for caller, call in calls:
+        if numbers[caller] == numbers[call.target]:
+            ends = caller, call.target
+            if ends not in ways:
+                ring = (call.target,) if caller == call.target else way(edges, call.target, caller)
+                ways[ends] = " → ".join(name for name, _ in (caller, *ring))
+            yield (error if call.always and caller == call.target else warning)(
+                call.file,
                 "TR321",
-                f"the model calls itself: {' → '.join((model.name, *way))}; it waits for its own instance",
+                f"the model calls itself: {ways[ends]}; it waits for its own instance",
                 "call another model",
-                place(request.call),
+                call.place,
             )
 
 
-def _way(repository: Repository, start: str, end: str) -> tuple[str, ...]:
-    """Returns the shortest chain of calls and steps from `start` to `end`; empty if there is none."""
-    chains: list[tuple[str, ...]] = [(start,)]
-    seen = {start}
-    while chains:
-        chain = chains.pop(0)
-        if chain[-1] == end:
-            return chain
-        model = repository.models.get(chain[-1])
-        called_by = [request.target for request in requests(model)] if model else []
-        for name in (*called_by, *(step.model_name for step in (model.steps if model else ()))):
-            if name not in seen:
-                seen.add(name)
-                chains.append((*chain, name))
-    return ()
+_Version = tuple[str, int]
+"""A model's name and version."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A request to a version of a model, without its syntax tree."""
+
+    file: str
+    target: _Version
+    always: bool
+    place: Node
+
+
+def _calls(repository: Repository, model: Model) -> Iterator[tuple[_Version, _Call]]:
+    """Returns the requests of model.py to known versions, at most MAX_FINDINGS, each with the version that sends it."""
+    for request in islice(requests(model), MAX_FINDINGS):
+        asked = keyword(request.call, "model_version")
+        target = _version(repository, request.target, -1 if asked is None else _number(asked))
+        version = request.file.split("/")[1]
+        if target is not None and version.isdecimal():
+            yield (model.name, int(version)), _Call(request.file, target, request.always, place(request.call))
+
+
+def _number(node: ast.expr) -> int | None:
+    """Returns the number that an expression certainly is; None if it is unknown."""
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+            return -number
+    return None
+
+
+def _version(repository: Repository, name: str, number: int | None) -> _Version | None:
+    """Returns the served version that a request reaches; -1 is the latest. None if there is none, or it is unknown."""
+    served = repository.models[name].served if name in repository.models else ()
+    if number == -1 and served:
+        return name, served[-1]
+    return (name, number) if number is not None and number in served else None
 
 
 def _named(node: ast.expr | None, request: Request) -> Iterator[tuple[ast.expr, str | None]]:

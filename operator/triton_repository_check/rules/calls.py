@@ -21,6 +21,8 @@ from triton_repository_check.rules.source import (
 )
 
 _BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda)
+_PASS_ON = ("open", "torch.", "np.", "numpy.", "tf.", "warnings.", "threading.")
+"""Starts of context managers that don't suppress exceptions."""
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -116,13 +118,30 @@ def straight(body: list[ast.stmt]) -> Iterator[ast.AST]:
     """Returns the nodes that are certainly reached: none in branches, and none after a statement that may leave."""
     for statement in body:
         match statement:
-            case ast.For(body=inner) | ast.With(body=inner):
+            case ast.For(body=inner) if _has_items(statement):
+                yield from straight(inner)
+            case ast.With(body=inner) if not any(_may_suppress(item.context_expr) for item in statement.items):
                 yield from straight(inner)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() | ast.Return():
-                if not any(isinstance(node, _BRANCHES) for node in ast.walk(statement)):
+                if not any(_is_branch(node) for node in ast.walk(statement)):
                     yield from ast.walk(statement)
             case _ if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
                 return
+
+
+def _is_branch(node: ast.AST) -> bool:
+    return isinstance(node, _BRANCHES) or (isinstance(node, ast.comprehension) and not _has_items(node))
+
+
+def _has_items(loop: ast.For | ast.comprehension) -> bool:
+    """Whether a loop certainly has a first round: over the requests, which are at least one, without a condition."""
+    over_requests = any(isinstance(node, ast.Name) and node.id == "requests" for node in ast.walk(loop.iter))
+    return over_requests and not getattr(loop, "ifs", ())
+
+
+def _may_suppress(manager: ast.expr) -> bool:
+    """Whether a context manager may suppress exceptions: contextlib.suppress, or one that isn't known."""
+    return isinstance(manager, ast.Call) and not ast.unparse(manager.func).startswith(_PASS_ON)
 
 
 def _writes(tree: ast.Module, texts: dict[str, str], utils: Names) -> Iterator[Call]:

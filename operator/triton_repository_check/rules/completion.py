@@ -56,13 +56,15 @@ def _calls(method: Function) -> Iterator[tuple[ast.Call, str, Any]]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """Returns the value of a constant expression; None for others."""
+    """Returns the value of a constant expression; None for others, also for numbers that Python can't print."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
         node = ast.Dict([ast.Constant(pair.arg) for pair in node.keywords], [pair.value for pair in node.keywords])
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
+        repr(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
+    return value
 
 
 def _fault(config: Any, name: str, value: Any) -> str:

@@ -55,6 +55,7 @@ def _remedy(data_type: str) -> str:
     if data_type == "STRING":
         return "make the array with dtype=object, or of bytes"
     dtype = next((ours for ours, theirs in _TYPES.items() if theirs == data_type), "")
+    dtype = "bool_" if dtype == "bool" else dtype  # numpy 1.24 to 1.26 have no np.bool
     return f"add .astype(np.{dtype}), or dtype=np.{dtype}" if dtype else "convert the array to the declared type"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
+from collections import Counter
 from collections.abc import Iterator
 
-from triton_repository_check.rules.source import UTILS, Function, inside
+from triton_repository_check.rules.source import UTILS, Function, classes, inside
 
 TEXT, NUMBER, LIST, EXCEPTION, REQUESTS = "a string", "a number", "a list", "an exception", "the list of all requests"
 TENSOR, RESPONSE, ERROR, REQUEST = "a Tensor", "an InferenceResponse", "a TritonError", "an InferenceRequest"
@@ -13,12 +15,19 @@ ARRAY = "an array"
 _MADE = {"Tensor": TENSOR, "Tensor.from_dlpack": TENSOR, "InferenceResponse": RESPONSE, "TritonError": ERROR,
          "InferenceRequest": REQUEST, "TritonModelException": EXCEPTION}  # fmt: skip
 _DEPTH = 6
-_SAME_TYPE = frozenset({"reshape", "copy", "flatten", "ravel", "transpose", "squeeze", "repeat", "clip", "round"})
+_LONGEST = 3
+"""Maximum number of attributes of a name in pb_utils: TritonError.INVALID_ARG has two after the module."""
+_SAME_TYPE = frozenset({"reshape", "copy", "flatten", "ravel", "transpose", "squeeze", "repeat"})
 """Methods and functions that keep the type of their array."""
 _FLOATS = frozenset({"zeros", "ones", "empty", "eye", "identity", "linspace"})
 _INDEXES = frozenset({"argmax", "argmin", "argsort"})
-_NAMES = {
+_DTYPE_AT = {"array": 1, "asarray": 1, "ascontiguousarray": 1, "zeros": 1, "ones": 1, "empty": 1, "identity": 1,
+             "full": 2, "eye": 3}  # fmt: skip
+"""The position of the argument dtype."""
+_BUILTINS = {
     "float": "float64", "int": "int64", "bool": "bool", "str": "str", "bytes": "bytes", "object": "object",
+}  # fmt: skip
+_NAMES = _BUILTINS | {
     "str_": "str", "unicode_": "str", "bytes_": "bytes", "object_": "object", "bool_": "bool", "double": "float64",
     "single": "float32", "half": "float16", "string_": "bytes", "U": "str", "S": "bytes", "O": "object",
     "f": "float32", "d": "float64", "f4": "float32", "f8": "float64", "i4": "int32", "i8": "int64",
@@ -33,7 +42,11 @@ class Names:
     def __init__(self, tree: ast.Module) -> None:
         self.modules, self.numpy = {"pb_utils"}, set[str]()
         self.direct: dict[str, str] = {}
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(tree))
+        self.bound = Counter(name for node in nodes for name, _ in _bindings(node))
+        self.bound.update(node.arg for node in nodes if isinstance(node, ast.arg))
+        self.executes = [item for node in classes(tree) for item in node.body if getattr(item, "name", "") == "execute"]
+        for node in nodes:
             for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
                 if isinstance(node, ast.ImportFrom):
                     if node.module == UTILS:
@@ -42,17 +55,25 @@ class Names:
                     self.modules.add(alias.asname or alias.name)
                 elif alias.name == "numpy":
                     self.numpy.add(alias.asname or alias.name)
+        for node in nodes:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.bound[name] == 1:
+                    self.direct |= {name: made} if (made := self.of(value)) in _MADE else {}
 
     def of(self, node: ast.expr) -> str:
         """Returns what `node` names in pb_utils, e.g. Tensor or Logger.log_info; an empty string if nothing."""
-        match node:
-            case ast.Name(id=name):
-                return self.direct.get(name, "")
-            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in self.modules:
-                return name
-            case ast.Attribute(value=inner, attr=name) if owner := self.of(inner):
-                return f"{owner}.{name}"
-        return ""
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute) and len(attributes) < _LONGEST:
+            attributes.insert(0, node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or (node.id in self.modules and not attributes):
+            return ""
+        start = [] if node.id in self.modules else [self.direct.get(node.id, "")]
+        return ".".join([*start, *attributes]) if start != [""] else ""
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether `name` is Python's own: the file doesn't bind it."""
+        return name in dir(builtins) and not self.bound[name]
 
     def of_numpy(self, node: ast.expr) -> str:
         """Returns the name of numpy that `node` is, e.g. zeros or random.rand; an empty string for others."""
@@ -70,11 +91,15 @@ class Scope:
     def __init__(self, function: Function, names: Names) -> None:
         self.names = names
         self._known: dict[str, list[ast.expr | str | None]] = {}
+        self._found: dict[tuple[str, int, str], str] = {}
         arguments = [*function.args.posonlyargs, *function.args.args]
         for argument in (*arguments, *function.args.kwonlyargs):
             self._known[argument.arg] = [None]
-        if function.name == "execute" and len(arguments) > 1:
+        if any(function is execute for execute in names.executes) and len(arguments) > 1:
             self._known[arguments[1].arg] = [REQUESTS]
+        for node in ast.walk(function):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                self._known |= {name: [None] for name in node.names}
         for node in inside(function):
             for name, value in _bindings(node):
                 self._known.setdefault(name, []).append(value)
@@ -89,17 +114,15 @@ class Scope:
             case ast.List() | ast.ListComp():
                 return LIST
             case ast.Name(id=name) if depth:
-                kinds = {value if isinstance(value, str) else self.kind(value, depth - 1) if value else ""
-                         for value in self._known.get(name, ())}  # fmt: skip
-                return kinds.pop() if len(kinds) == 1 else ""
-            case ast.BinOp(left=left, op=ast.Add() | ast.Mod()):
-                return TEXT if self.kind(left, depth - 1 if depth else 0) == TEXT else self._array(node, depth)
+                return self._of(name, depth - 1, "kind")
+            case ast.BinOp(left=left, op=ast.Add() | ast.Mod()) if depth:
+                return TEXT if self.kind(left, depth - 1) == TEXT else self._array(node, depth)
             case ast.Call(func=ast.Name(id="str" | "repr")):
                 return TEXT
             case ast.Call(func=ast.Name(id="list" | "sorted")):
                 return LIST
-            case ast.Call(func=ast.Name(id=name)) if name.endswith(("Error", "Exception")) and not self.names.of(
-                node.func
+            case ast.Call(func=ast.Name(id=name)) if name.endswith(("Error", "Exception")) and (
+                self.names.is_builtin(name)
             ):
                 return EXCEPTION
             case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="format" | "join")):
@@ -107,6 +130,23 @@ class Scope:
             case ast.Call(func=function) if kind := _MADE.get(self.names.of(function)):
                 return kind
         return self._array(node, depth)
+
+    def _of(self, name: str, depth: int, what: str) -> str:
+        """Returns the kind, dtype or element of a variable's value if it is the same in each binding. Finds it once."""
+        key = (name, depth, what)
+        if key not in self._found:
+            values = {self._bound(value, depth, what) for value in self._known.get(name, ())}
+            self._found[key] = values.pop() if len(values) == 1 else ""
+        return self._found[key]
+
+    def _bound(self, value: ast.expr | str | None, depth: int, what: str) -> str:
+        if not isinstance(value, ast.expr):
+            return (value or "") if what == "kind" else ""
+        if what == "kind":
+            return self.kind(value, depth)
+        if what == "dtype":
+            return self.dtype(value, depth)
+        return "" if isinstance(value, ast.List) else self._element(value, depth)  # a list may get others later
 
     def _array(self, node: ast.expr, depth: int) -> str:
         match node:
@@ -120,19 +160,18 @@ class Scope:
             return ""
         match node:
             case ast.Name(id=name):
-                values = self._known.get(name, ())
-                types = {self.dtype(value, depth - 1) if isinstance(value, ast.expr) else "" for value in values}
-                return types.pop() if len(types) == 1 else ""
+                return self._of(name, depth - 1, "dtype")
             case ast.BinOp(left=left, right=right, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
                 return _joined(self._side(left, depth), self._side(right, depth), isinstance(node.op, ast.Div))
             case ast.Call(func=ast.Attribute(attr="astype"), args=[argument, *_]):
                 return self._named(argument)
             case ast.Call(func=function, args=arguments, keywords=keywords):
                 data_type = next((k.value for k in keywords if k.arg == "dtype"), None)
-                if any(k.arg is None for k in keywords) or any(isinstance(a, ast.Starred) for a in arguments):
+                keys = {k.arg for k in keywords}
+                if keys & {None, "out", "retstep"} or any(isinstance(a, ast.Starred) for a in arguments):
                     return ""
                 if name := self.names.of_numpy(function):
-                    return self._made(name, arguments, data_type, {k.arg for k in keywords}, depth)
+                    return self._made(name, arguments, data_type, keys, depth)
                 if isinstance(function, ast.Attribute) and function.attr in _SAME_TYPE:
                     return self.dtype(function.value, depth - 1)
         return ""
@@ -146,11 +185,10 @@ class Scope:
         self, name: str, arguments: list[ast.expr], data_type: ast.expr | None, keys: set[str | None], depth: int
     ) -> str:
         """Returns the type of the array that a function of numpy makes. The type may be its second argument."""
-        places = {"array": 1, "asarray": 1, "zeros": 1, "ones": 1, "empty": 1, "full": 2}
-        if data_type is None and name in places and len(arguments) > places[name]:
-            data_type = arguments[places[name]]
+        if data_type is None and len(arguments) > (at := _DTYPE_AT.get(name, 4)):
+            data_type = arguments[at]
         if data_type is not None:
-            return self._named(data_type) if name in places or name in ("arange", "linspace") else ""
+            return self._named(data_type) if name in _DTYPE_AT or name == "arange" else ""
         if name in _FLOATS or name in ("random.rand", "random.randn", "random.random", "random.uniform"):
             return "float64"
         if name in _INDEXES and "axis" in keys:
@@ -159,7 +197,7 @@ class Scope:
             return self.dtype(arguments[0], depth - 1) or self._element(arguments[0])
         if name == "full" and len(arguments) > 1:
             return self._element(arguments[1])
-        if name in (_SAME_TYPE | {"expand_dims", "ascontiguousarray"}) and arguments:
+        if name in _SAME_TYPE | {"expand_dims", "ascontiguousarray"} and arguments:
             return self.dtype(arguments[0], depth - 1)
         return ""
 
@@ -168,9 +206,11 @@ class Scope:
         match node:
             case _ if not depth:
                 return ""
-            case ast.Constant(value=bool()):
+            case ast.Constant(value=bool()) | ast.UnaryOp(op=ast.Not()):
                 return "bool"
-            case ast.Constant(value=int()) | ast.Call(func=ast.Name(id="len" | "int")):
+            case ast.Constant(value=int(number)):
+                return "int64" if number < 2**63 else ""
+            case ast.Call(func=ast.Name(id="len" | "int")):
                 return "int64"
             case ast.Constant(value=float()) | ast.Call(func=ast.Name(id="float")):
                 return "float64"
@@ -183,9 +223,7 @@ class Scope:
             case ast.BinOp(left=ast.List() as inner, op=ast.Mult()):
                 return self._element(inner, depth - 1)
             case ast.Name(id=name):
-                values = self._known.get(name, ())
-                types = {self._element(v, depth - 1) if isinstance(v, ast.expr) else "" for v in values}
-                return types.pop() if len(types) == 1 else ""
+                return self._of(name, depth - 1, "element")
             case ast.List(elts=elements) | ast.Tuple(elts=elements) if elements:
                 types = {self._element(element, depth - 1) for element in elements}
                 return "float64" if types == {"int64", "float64"} else types.pop() if len(types) == 1 else ""
@@ -194,7 +232,9 @@ class Scope:
     def _named(self, node: ast.expr) -> str:
         """Returns the type that `dtype=` or astype names."""
         match node:
-            case ast.Constant(value=str(name)) | ast.Name(id=name):
+            case ast.Name(id=name):
+                return _BUILTINS.get(name, "") if self.names.is_builtin(name) else ""
+            case ast.Constant(value=str(name)):
                 pass
             case ast.Attribute() if self.names.of_numpy(node):
                 name = node.attr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
@@ -138,7 +137,7 @@ def utils(_: Repository, model: Model) -> Iterator[Finding]:
         for node in ast.walk(tree):
             match node:
                 case ast.Attribute(value=ast.Name(id="pb_utils"), attr=name) if name not in _UTILS:
-                    for meant in get_close_matches(name, _UTILS, 1, _LOOK_ALIKE):
+                    if meant := near(name, _UTILS, _LOOK_ALIKE):
                         message = f"pb_utils has no {name}"
                         yield warning(file, "TR313", message, f"did you mean {meant!r}?", place(node))
 

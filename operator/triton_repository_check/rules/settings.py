@@ -3,90 +3,148 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.rules.base import did_you_mean, error, warning
 from triton_repository_check.rules.calls import straight
-from triton_repository_check.rules.names import always_evaluated
-from triton_repository_check.rules.source import Function, classes, inside, may_complete_config, place, trees
+from triton_repository_check.rules.source import (
+    UTILS,
+    Function,
+    classes,
+    inside,
+    may_complete_config,
+    place,
+    trees,
+)
 
-_CONFIG = "model_config"
+_INSTALLED = sys.stdlib_module_names | {UTILS, "numpy"}
+"""Modules that each server has."""
+_ROUNDS = 8
+"""The longest chain of assignments that is followed."""
+_DERIVED = ("text", "configuration", "parameters")
 
 
 def configuration(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR323, TR324: initialize reads a missing parameter, or uses the configuration before it is parsed."""
+    """TR323, TR324: model.py reads a missing parameter, or uses the configuration before it is parsed."""
     if model.config is None:
         return
     for file, tree in trees(model):
-        for method in (item for node in classes(tree) for item in node.body):
-            if isinstance(method, Function) and method.name == "initialize" and len(method.args.args) > 1:
-                yield from _unparsed(file, method, method.args.args[1].arg)
-                if not may_complete_config(model):
-                    yield from _parameters(file, method, model)
+        for node in classes(tree):
+            methods = {item.name: item for item in node.body if isinstance(item, Function)}
+            if "initialize" in methods and len(methods["initialize"].args.args) > 1:
+                yield from _configuration(file, node, methods, model)
 
 
-def _unparsed(file: str, method: Function, arguments: str) -> Iterator[Finding]:
-    raw = {name for name, count in _bound(method).items() if count == 1} & {
-        node.targets[0].id
-        for node in inside(method)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_raw(node.value, arguments, ())
-    }
-    for node in straight(method.body):
-        match node:
-            case ast.Subscript(value=value, slice=ast.Constant(value=str())):
-                pass
-            case ast.Call(func=ast.Attribute(attr="get_input_config_by_name" | "get_output_config_by_name"),
-                          args=[value, *_]):  # fmt: skip
-                pass
-            case _:
+def _configuration(file: str, node: ast.ClassDef, methods: dict[str, Function], model: Model) -> Iterator[Finding]:
+    first = methods["initialize"]
+    arguments = first.args.args[1].arg
+    if not _only_read(first, {arguments: "arguments"}, ("arguments",)):
+        return
+    known = {arguments: "arguments"} | _known(node, first, {arguments: "arguments"})
+    kept = {name: what for name, what in known.items() if "." in name}
+    unknown = may_complete_config(model) or not _only_read(node, known, ("configuration", "parameters"))
+    for method, names in ((first, known), (methods.get("execute"), kept)):
+        for part in straight(method.body) if method else ():
+            if not isinstance(part, ast.expr):
                 continue
-        if _is_raw(value, arguments, raw):
-            message = f"{arguments}[{_CONFIG!r}] is JSON text, not a dict"
-            yield error(file, "TR324", message, f"use json.loads({arguments}[{_CONFIG!r}])", place(node))
+            if why := _misused(part, names):
+                yield error(file, "TR324", why, f"use json.loads({arguments}['model_config'])", place(part))
+            elif not unknown:
+                yield from _parameter(file, part, names, model)
 
 
-def _bound(method: Function) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for node in inside(method):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            counts[node.id] = counts.get(node.id, 0) + 1
-    return counts
+def _what(node: ast.AST, known: Mapping[str, str], depth: int = 4) -> str:
+    """Returns what an expression certainly is: `arguments`, `text`, `configuration`, `parameters`, or nothing.
 
-
-def _is_raw(node: ast.expr, arguments: str, raw: set[str] | tuple[()]) -> bool:
+    The text is that of the configuration in the arguments. `known`: the same for variables.
+    """
     match node:
-        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)):
-            return name == arguments and key == _CONFIG
-        case ast.Name(id=name):
-            return name in raw
-    return False
+        case _ if not depth:
+            return ""
+        case ast.Name() | ast.Attribute():
+            return known.get(_variable(node), "")
+        case ast.Subscript(value=inner, slice=ast.Constant(value="model_config")):
+            return "text" if _what(inner, known, depth - 1) == "arguments" else ""
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="json"), attr="loads"), args=[inner]):
+            return "configuration" if _what(inner, known, depth - 1) == "text" else ""
+        case ast.Subscript(value=inner, slice=ast.Constant(value="parameters")):
+            return "parameters" if _what(inner, known, depth - 1) == "configuration" else ""
+    return ""
 
 
-def _parameters(file: str, method: Function, model: Model) -> Iterator[Finding]:
-    variables = {
-        node.targets[0].id
-        for node in inside(method)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_parameters(node.value, ())
-    }
-    for node in straight(method.body):
-        match node:
-            case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
-                if _is_parameters(value, variables) and key not in model.config.parameters:
-                    message = f"reads parameter {key!r}, which config.pbtxt doesn't have"
-                    remedy = did_you_mean(key, model.config.parameters.keys())
-                    add = f'add parameters {{ key: "{key}" value: {{ string_value: "…" }} }}'
-                    yield error(file, "TR323", message, remedy or add, place(node))
-
-
-def _is_parameters(node: ast.expr, variables: set[str] | tuple[()]) -> bool:
+def _variable(node: ast.AST) -> str:
+    """Returns the name of a variable, or of an attribute of self with `self.`; empty for anything else."""
     match node:
-        case ast.Subscript(slice=ast.Constant(value="parameters")):
-            return True
         case ast.Name(id=name):
-            return name in variables
-    return False
+            return name
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return f"self.{name}"
+    return ""
+
+
+def _known(node: ast.ClassDef, method: Function, known: Mapping[str, str]) -> dict[str, str]:
+    """Returns what the variables are that `method`, and the attributes that the class, binds once."""
+    stored = Counter(
+        _variable(part)
+        for whole, kind in ((method, ast.Name), (node, ast.Attribute))
+        for part in ast.walk(whole)
+        if isinstance(part, kind) and isinstance(part.ctx, ast.Store | ast.Del)
+    )
+    found: dict[str, str] = {}
+    assigned = [part for part in inside(method) if isinstance(part, ast.Assign | ast.AnnAssign) and part.value]
+    for part in sorted(assigned, key=lambda part: part.lineno):
+        what = _what(part.value, {**known, **found})  # type: ignore[arg-type]
+        names = [_variable(target) for target in (part.targets if isinstance(part, ast.Assign) else [part.target])]
+        found |= {name: what for name in names if what and stored[name] == 1}
+    return found
+
+
+def _only_read(node: ast.AST, known: Mapping[str, str], kinds: tuple[str, ...]) -> bool:
+    """Whether no statement may change values of these kinds: they aren't bound again, stored into, or passed on."""
+    for parent in ast.walk(node):
+        for child in ast.iter_child_nodes(parent):
+            if _what(child, known) not in kinds or isinstance(parent, ast.Compare | ast.FormattedValue | ast.Expr):
+                continue
+            match parent:
+                case ast.Subscript(ctx=ast.Load()) | ast.Attribute(attr="get" | "keys" | "values" | "items"):
+                    continue
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="json" | "pb_utils"))):
+                    continue
+                case ast.Assign(targets=targets) if all(known.get(_variable(t)) in _DERIVED for t in targets):
+                    continue
+                case ast.AnnAssign(target=target) if known.get(_variable(target)) in _DERIVED:
+                    continue
+            return False
+    return True
+
+
+def _misused(node: ast.expr, known: Mapping[str, str]) -> str:
+    """Returns why an expression that uses the arguments or the text raises an exception; empty if it doesn't."""
+    match node:
+        case (
+            ast.Subscript(value=value, slice=ast.Constant(value=str()))
+            | ast.Attribute(value=value, attr="get" | "keys" | "values" | "items")
+            | ast.Call(func=ast.Attribute(attr="get_input_config_by_name" | "get_output_config_by_name"),
+                       args=[value, *_])
+        ) if _what(value, known) == "text":  # fmt: skip
+            return f"{ast.unparse(value)} is JSON text, not a dict"
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="json"), attr="loads"), args=[ast.Name(id=name)]):
+            return f"{name} is a dict, not JSON text" if known.get(name) == "arguments" else ""
+    return ""
+
+
+def _parameter(file: str, node: ast.expr, known: Mapping[str, str], model: Model) -> Iterator[Finding]:
+    match node:
+        case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+            if _what(value, known) == "parameters" and key not in model.config.parameters:
+                message = f"reads parameter {key!r}, which config.pbtxt doesn't have"
+                remedy = did_you_mean(key, model.config.parameters.keys())
+                add = f'add parameters {{ key: "{key}" value: {{ string_value: "…" }} }}'
+                yield error(file, "TR323", message, remedy or add, place(node))
 
 
 def writes(_: Repository, model: Model) -> Iterator[Finding]:
@@ -105,37 +163,45 @@ def writes(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def _own_paths(tree: ast.Module) -> frozenset[str]:
-    """Returns the variables and attributes with a path of the model's directory: from __file__ or the arguments."""
+    """Returns the variables and attributes of self that are always a path of the model's directory."""
+    stored = Counter(_variable(n) for n in ast.walk(tree) if isinstance(getattr(n, "ctx", None), ast.Store))
+    values: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                values.setdefault(_variable(target), []).append(node.value)
+    sure = {name: paths for name, paths in values.items() if name and len(paths) == stored[name]}
     own: frozenset[str] = frozenset()
-    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    for _ in assignments:
-        targets = {ast.unparse(target) for node in assignments if _is_own(node.value, own) for target in node.targets}
-        if targets <= own:
-            break
-        own |= targets
+    for _ in range(_ROUNDS):
+        own |= {name for name, paths in sure.items() if all(_is_own(path, own) for path in paths)}
     return own
 
 
 def _is_own(path: ast.expr, own: frozenset[str]) -> bool:
     """Returns whether a path is made of the model's directory by joining, formatting or pathlib."""
-    match path:
-        case ast.Name(id="__file__") | ast.Subscript(slice=ast.Constant(value="model_repository")):
-            return True
-        case ast.Name() | ast.Attribute():
-            inner = path.value if isinstance(path, ast.Attribute) and path.attr in ("parent", "parents") else None
-            return ast.unparse(path) in own or (inner is not None and _is_own(inner, own))
-        case ast.BinOp(left=left):
-            return _is_own(left, own)
-        case ast.JoinedStr(values=[ast.FormattedValue(value=first), *_]):
-            return _is_own(first, own)
-        case ast.Subscript(value=value):
-            return _is_own(value, own)
-        case ast.Call(func=ast.Attribute(value=value, attr="resolve" | "absolute" | "joinpath")):
-            return _is_own(value, own)
-        case ast.Call(func=function, args=[first, *_]):
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            return name in ("join", "dirname", "abspath", "realpath", "normpath", "Path", "str") and _is_own(first, own)
+    part: ast.expr | None = path
+    while part is not None:
+        match part:
+            case ast.Name(id="__file__") | ast.Subscript(slice=ast.Constant(value="model_repository")):
+                return True
+            case ast.Name() | ast.Attribute() if _variable(part) in own:
+                return True
+        part = _start(part)
     return False
+
+
+def _start(path: ast.expr) -> ast.expr | None:
+    """Returns the expression with which a path begins, of which `path` is made; None if there is none."""
+    match path:
+        case ast.Attribute(value=value, attr="parent" | "parents") | ast.Subscript(value=value):
+            return value
+        case ast.BinOp(left=value) | ast.JoinedStr(values=[ast.FormattedValue(value=value), *_]):
+            return value
+        case ast.Call(func=ast.Attribute(value=value, attr="resolve" | "absolute" | "joinpath")):
+            return value
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[value, *_]):
+            return value if name in ("join", "dirname", "abspath", "realpath", "normpath", "Path", "str") else None
+    return None
 
 
 def _written(call: ast.Call) -> ast.expr | None:
@@ -161,13 +227,13 @@ def _written(call: ast.Call) -> ast.expr | None:
 def modules(repository: Repository, model: Model) -> Iterator[Finding]:
     """TR322: a module lies elsewhere in the repository, where Python doesn't look.
 
-    Python's path has the directories of the version and of the model. The server image may have the module, too.
+    Python's path has the directories of the version and of the model. A warning, because the server image may have the
+    module, too, or name the directory in PYTHONPATH.
     """
     for file, tree in trees(model):
-        if any(isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path" for node in ast.walk(tree)):
-            continue  # it may add the directory
+        if _changes_path(tree):
+            continue
         own = {name.split(".")[0] for name in model.files | model.folders.keys() | model.entries}
-        sure = {id(node) for statement in tree.body for node in always_evaluated(statement)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names = [alias.name.split(".")[0] for alias in node.names]
@@ -176,11 +242,22 @@ def modules(repository: Repository, model: Model) -> Iterator[Finding]:
             else:
                 continue
             for name in names:
-                path = "" if name in own else _elsewhere(repository, model, f"{name}.py")
+                path = "" if name in own or name in _INSTALLED else _elsewhere(repository, model, f"{name}.py")
                 if path:
-                    level = error if id(node) in sure and "/" not in path else warning
                     message = f"imports {name}, which is in {path}, where Python doesn't look"
-                    yield level(file, "TR322", message, f"copy it to {model.directory}/", place(node))
+                    remedy = f"copy it to {model.directory}/, unless the server image or PYTHONPATH has it"
+                    yield warning(file, "TR322", message, remedy, place(node))
+
+
+def _changes_path(tree: ast.Module) -> bool:
+    """Whether the file may add directories to Python's path."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="sys"), attr="path") | ast.Attribute(attr="addsitedir"):
+                return True
+            case ast.ImportFrom(module="sys" | "site") | ast.Import(names=[ast.alias(name="sys", asname=str())]):
+                return True
+    return False
 
 
 def _elsewhere(repository: Repository, model: Model, name: str) -> str:

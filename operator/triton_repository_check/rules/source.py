@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
@@ -97,10 +98,15 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
 def trees(model: Model) -> Iterator[tuple[str, ast.Module]]:
     """Returns the path and the syntax tree of each Python file that can be parsed."""
     for file, text in model.sources.items():
-        try:
-            yield file, _parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
+        if (tree := _tree(text)) is not None:
+            yield file, tree
+
+
+def _tree(text: str) -> ast.Module | None:
+    try:
+        return _parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _parse(text: str, version: tuple[int, int] | None = None) -> ast.Module:
@@ -121,10 +127,22 @@ def place(node: ast.expr | ast.stmt) -> Node:
 
 
 def may_complete_config(model: Model) -> bool:
-    """Whether model.py may complete config.pbtxt, also by a class from elsewhere."""
+    """Whether model.py may complete config.pbtxt, also by a class from elsewhere, or because its source is unknown."""
+    return _may_complete(model.backend == "python", tuple(model.sources.values()))
+
+
+@lru_cache(1024)  # an ensemble asks for each of its steps, and parsing takes long
+def _may_complete(is_python: bool, texts: tuple[str, ...]) -> bool:
     name = "auto_complete_config"
-    return any(name in text for text in model.sources.values()) or any(
-        _may_have(node, tree, name) for _, tree in trees(model) for node in classes(tree)
+    if any(name in text for text in texts):
+        return True
+    parsed = [tree for tree in map(_tree, texts) if tree is not None]
+    if is_python and (not parsed or len(parsed) < len(texts)):
+        return True
+    return any(
+        any(_may_have(node, tree, name) for node in classes(tree))
+        or (_binds(tree.body, CLASS) and not any(classes(tree)))
+        for tree in parsed
     )
 
 
@@ -201,9 +219,9 @@ def _unbound(tree: ast.Module) -> ast.Name | None:
 
 
 def imports_local_modules(model: Model, file: str, tree: ast.Module) -> bool:
-    """Whether the file imports a module from its own directory, which may create tensors too."""
-    version = file.split("/")[-2]
-    beside = {name.removesuffix(".py") for name in model.folders.get(version, ())}
+    """Whether the file imports a module from its own directory or the model's, which may create tensors too."""
+    entries = (*model.folders.get(file.split("/")[-2], ()), *model.files, *model.folders)
+    beside = {name.split(".")[0] for name in entries}
     imported = {
         (node.module or "").split(".")[0] if isinstance(node, ast.ImportFrom) else alias.name.split(".")[0]
         for node in ast.walk(tree)

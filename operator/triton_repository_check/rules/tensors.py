@@ -70,9 +70,9 @@ def _complete(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Findin
 
 
 def _completed(model: Model) -> bool:
-    """Whether the backend, or model.py, adds missing fields. Without its source, model.py may."""
+    """Whether the backend, or model.py, adds missing fields."""
     if model.backend == "python":
-        return not model.sources or may_complete_config(model)
+        return may_complete_config(model)
     return model.backend in _COMPLETE
 
 

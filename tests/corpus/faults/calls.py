@@ -175,7 +175,7 @@ FAULTS = (
             edit(SLOW_PY, "import numpy as np", "import numpy as np\nimport shared_code"),
         ),
         "TR322",
-        "error",
+        "warning",
         f"{SLOW_PY}:2",
     ),
     Fault(

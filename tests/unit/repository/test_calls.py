@@ -6,7 +6,7 @@ import pytest
 
 from corpus.good import BY_NAME
 from corpus.good.repository import ECHO_CONFIG, HEAD
-from support.mutations import Change, edit, write
+from support.mutations import Change, add, edit, write
 from unit.repository.gen import brief, findings
 
 HEADED = HEAD + "    def execute(self, requests):\n        responses = []\n        for request in requests:\n"
@@ -49,6 +49,22 @@ LEGAL = {
     "type of the input": out("given * np.float64(2)"),
     "computed type": out("np.zeros((1, 4), dtype=given.dtype)"),
     "list of arrays": out("np.array([given])"),
+    "an error by another name": program(
+        'pb_utils.InferenceResponse(error=Error("x"))', "            Error = pb_utils.TritonError\n"
+    ),
+    "an error by a function": "def toError(text):\n    return pb_utils.TritonError(text)\n\n\n"
+    + program('pb_utils.InferenceResponse(error=toError("x"))'),
+    "a tensor by another name": program(
+        'pb_utils.InferenceResponse([T("OUT", given)])', "            T = pb_utils.Tensor\n"
+    ),
+    "execute of another class": "class Step:\n    def execute(self, request):\n"
+    '        return pb_utils.get_input_tensor_by_name(request, "IN")\n\n\n' + out("given"),
+    "a coroutine from another function": out("given").replace("def execute", "async def execute")
+    + """
+    def ask(self, tensors):
+        call = pb_utils.InferenceRequest(model_name=self.name, requested_output_names=["OUT"], inputs=tensors)
+        return call.async_exec()
+""",
     "undeclared output": program(
         'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given), pb_utils.Tensor("X", given)])'
     ),
@@ -105,6 +121,54 @@ def test_finds_arrays_of_another_type(tmp_path, value, declared, severity):
     assert lines == [f"{severity} TR319 slow/1/model.py:10:58"]
 
 
+@pytest.mark.parametrize(
+    ("value", "declared"),
+    [
+        ("given.astype(d)", "FP32"),  # d = np.float32, and so on: see below
+        ("np.zeros(4, S)", "FP32"),
+        ("np.zeros(4).astype(f)", "FP16"),
+        ("given.astype(U)", "UINT8"),
+        ("np.identity(4, np.float32)", "FP32"),
+        ("np.eye(4, 4, 0, np.float32)", "FP32"),
+        ("np.linspace(0, 1, 4, True, False, np.float32)", "FP32"),
+        ("np.ascontiguousarray(np.random.rand(4), np.float32)", "FP32"),
+        ("np.array([not len(v) for v in given])", "BOOL"),
+        ("np.clip(np.array([1, 2]), 0.0, 1.5)", "FP64"),
+        ("np.array([1, 2]).clip(0.5, 2.5)", "FP64"),
+        ("np.round(np.empty(4), out=np.empty(4, np.float32))", "FP32"),
+        ("np.array([18446744073709551615])", "UINT64"),
+        ("np.array([n])", "FP64"),
+        ("np.array(grown)", "FP64"),
+    ],
+)
+def test_accepts_arrays_of_the_declared_type(tmp_path, value, declared):
+    before = """\
+            d = np.float32
+            S = np.float32
+            f = np.float16
+            U = np.uint8
+            n = 0
+            def add():
+                nonlocal n
+                n = 2.5
+            grown = [1]
+            grown.append(0.5)
+"""
+    source = program(f'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", {value})])', before)
+    config = ECHO_CONFIG.replace('"OUT" data_type: TYPE_FP32', f'"OUT" data_type: TYPE_{declared}')
+    lines = slow(tmp_path, write("slow/1/model.py", source), write("slow/config.pbtxt", config))
+    assert [line for line in lines if "TR319" in line] == []
+
+
+def test_proposes_a_type_that_each_numpy_has(tmp_path):
+    config = ECHO_CONFIG.replace('"OUT" data_type: TYPE_FP32', '"OUT" data_type: TYPE_BOOL')
+    root = BY_NAME["cache"].write(tmp_path)
+    (root / "slow/config.pbtxt").write_text(config)
+    (root / "slow/1/model.py").write_text(out("np.zeros(4)"))
+    [remedy] = [finding.remedy for finding in findings(root) if finding.code == "TR319"]
+    assert remedy == "add .astype(np.bool_), or dtype=np.bool_"
+
+
 def test_a_wrong_type_in_an_ensemble_is_an_error(tmp_path):
     root = BY_NAME["versions"].write(tmp_path)
     models = list(root.glob("*/*/model.py"))
@@ -156,10 +220,23 @@ def test_finds_a_ring_of_models(tmp_path):
         "warning TR321 inner/1/model.py:10", "warning TR321 outer/1/model.py:10"]  # fmt: skip
 
 
+@pytest.mark.parametrize(("version", "rings"), [(1, 0), (2, 1), (-1, 1)])
+def test_a_call_of_another_version_is_no_ring(tmp_path, version, rings):
+    """Version 2 of a model, the latest, may call version 1."""
+    source = (BY_NAME["bls"].write(tmp_path / "x") / "outer/1/model.py").read_text().replace('"inner"', '"outer"')
+    lines = bls(
+        tmp_path / "y",
+        add("outer/config.pbtxt", "version_policy { all { } }\n"),
+        write("outer/1/model.py", out("given")),
+        write("outer/2/model.py", source.replace('="outer"', f'="outer", model_version={version}')),
+    )
+    assert len([line for line in lines if "TR321" in line]) == rings
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        ("shared_code.py", ["error TR322 slow/1/model.py:2:1"]),
+        ("shared_code.py", ["warning TR322 slow/1/model.py:2:1"]),
         ("other/1/shared_code.py", ["warning TR322 slow/1/model.py:2:1"]),
         ("slow/shared_code.py", []),
         ("slow/1/shared_code.py", []),
@@ -170,6 +247,22 @@ def test_finds_modules_where_python_does_not_look(tmp_path, place, expected):
     changes = write(place, "X = 1\n"), write("other/1/model.py", HEAD + "    def execute(self, requests): ...\n")
     imported = edit("slow/1/model.py", "import numpy as np", "import numpy as np\nfrom shared_code import X")
     assert [line for line in slow(tmp_path, imported, *changes) if "TR322" in line] == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("triton_python_backend_utils.py", "import triton_python_backend_utils as utils"),
+        ("logging.py", "import logging"),
+        ("queue.py", "from queue import Queue"),
+        ("numpy.py", "import numpy"),
+        ("helpers.py", "import site; site.addsitedir('/models'); import helpers"),
+        ("helpers.py", "from sys import path; path.append('/models'); import helpers"),
+    ],
+)
+def test_accepts_modules_that_python_may_find(tmp_path, file, line):
+    changes = write(file, "X = 1\n"), edit("slow/1/model.py", "import numpy as np", f"import numpy as np\n{line}")
+    assert [found for found in slow(tmp_path, *changes) if "TR322" in found] == []
 
 
 SETUP = "    def initialize(self, args):\n{}\n    def execute"
@@ -183,10 +276,54 @@ PARAMETERS = '        import json\n        config = json.loads(args["model_confi
         PARAMETERS + '        if "words" in config["parameters"]:\n            print(config["parameters"]["words"])\n',
         PARAMETERS + '        try:\n            config["parameters"]["words"]\n        except KeyError: ...\n',
         '        import json\n        c = args["model_config"]\n        c = json.loads(c)\n        c["input"]\n',
+        PARAMETERS + '        p = config["parameters"]\n        p.setdefault("words", {})\n        p["words"]\n',
+        PARAMETERS + '        p = config["parameters"]\n        p.update(self.usual)\n        p["words"]\n',
+        PARAMETERS + '        p = config["parameters"]\n        self.complete(p)\n        p["words"]\n',
+        PARAMETERS + '        p = {**self.usual, **config["parameters"]}\n        p["words"]\n',
+        PARAMETERS + '        config["parameters"]["words"] = {}\n        config["parameters"]["words"]\n',
+        PARAMETERS + '        for k in ("words",):\n            p = config["parameters"]\n            p[k] = 1\n'
+        '        p["words"]\n',
+        PARAMETERS + "        import contextlib\n        with contextlib.suppress(KeyError):\n"
+        '            config["parameters"]["words"]\n',
+        PARAMETERS + '        with self.ignoring():\n            config["parameters"]["words"]\n',
+        PARAMETERS + '        for _ in self.optional:\n            config["parameters"]["words"]\n',
+        PARAMETERS + '        self.words = [config["parameters"]["words"] for _ in self.optional]\n',
+        '        import json\n        p = json.load(open(__file__ + ".json"))["parameters"]\n        p["words"]\n',
+        '        self.words = SPEC["parameters"]["words"]\n',
+        '        import json\n        args["model_config"] = json.loads(args["model_config"])\n'
+        '        args["model_config"]["input"]\n',
+        "        import json\n        args = {k: json.loads(v) for k, v in args.items()}\n"
+        '        args["model_config"]["input"]\n',
     ],
 )
 def test_accepts_optional_parameters(tmp_path, body):
-    assert slow(tmp_path, edit("slow/1/model.py", "    def execute", SETUP.format(body))) == []
+    changes = edit("slow/1/model.py", "    def execute", SETUP.format(body)), add("slow/1/model.py", "\n\nSPEC = {}\n")
+    assert slow(tmp_path, *changes) == []
+
+
+LATER = "        import json\n        self.config = json.loads(args['model_config'])\n\n    def finalize(self): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (PARAMETERS + '        self.words = config["parameters"]["words"]\n', "TR323 slow/1/model.py:9:22"),
+        (PARAMETERS + '        p = config["parameters"]\n        p["words"]\n', "TR323 slow/1/model.py:10:9"),
+        (PARAMETERS + '        self.p = config["parameters"]\n        self.p["words"]\n', "TR323 slow/1/model.py:10:9"),
+        (PARAMETERS + '        self.config = c = config\n        c["parameters"]["words"]\n',
+         "TR323 slow/1/model.py:10:9"),
+        (LATER, "TR323 slow/1/model.py:13:9"),
+        ('        self.c = args["model_config"]\n        self.c["input"]\n', "TR324 slow/1/model.py:8:9"),
+        ('        c = args["model_config"]\n        c.get("input")\n', "TR324 slow/1/model.py:8:9"),
+        ("        import json\n        c = json.loads(args)\n", "TR324 slow/1/model.py:8:13"),
+    ],
+)  # fmt: skip
+def test_finds_missing_parameters_and_text_that_is_not_parsed(tmp_path, body, expected):
+    changes = [edit("slow/1/model.py", "    def execute", SETUP.format(body))]
+    if body == LATER:
+        execute = "def execute(self, requests):\n"
+        changes += [edit("slow/1/model.py", execute, execute + '        self.config["parameters"]["words"]\n')]
+    assert slow(tmp_path, *changes) == [f"error {expected}"]
 
 
 def test_is_ready_takes_no_argument(tmp_path):
@@ -211,6 +348,8 @@ def test_is_ready_takes_no_argument(tmp_path):
         ('open(os.path.join("/tmp", args["model_name"]), "w")', 0),
         ('open(os.path.join(tempfile.mkdtemp(), os.path.basename(__file__)), "w")', 0),
         ("open(self.target, self.mode)", 0),
+        ('path = os.path.join(os.path.dirname(__file__), "x"); path = "/tmp/x"; open(path, "w")', 0),
+        ('a = __file__; b = a; c = os.path.dirname(b); open(c + "/x", "w")', 1),
         ('shelf.open(args["model_repository"])', 0),
     ],
 )

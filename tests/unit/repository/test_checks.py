@@ -13,8 +13,9 @@ import pytest
 from kubectl_triton.validate import tritonserver
 from support import onnx_file
 from support.mutations import add, edit, folder, move, remove, write
-from triton_repository_check import rules
+from triton_repository_check import check_table, rules
 from triton_repository_check.check_table import CODES
+from triton_repository_check.rules.base import each_model
 from unit.repository.gen import MODEL_PY, NET, NETWORK, PRE, brief, findings, good
 
 DETECT = "detect/config.pbtxt"
@@ -480,6 +481,17 @@ def test_checks_all_versions_that_the_policy_serves(tmp_path):
 def test_rejects_incomplete_model_metrics(tmp_path, metrics, expected):
     root = good(tmp_path, add("pre/config.pbtxt", f"model_metrics {{ {metrics} }}\n"))
     assert brief(findings(root)) == expected
+
+
+def test_a_check_that_fails_on_a_model_is_told_and_ends_no_other(tmp_path, monkeypatch):
+    def fails(_repository, model):
+        if model.name == "net":
+            raise RecursionError
+        yield from ()
+
+    monkeypatch.setattr(check_table, "CHECKS", (("fails", each_model(fails)), *check_table.CHECKS))
+    root = good(tmp_path, edit("net/config.pbtxt", "max_batch_size: 8", "max_batch_size: -1"))
+    assert {line[:17] for line in brief(findings(root))} >= {"warning TR007 net", "error TR108 net/c"}
 
 
 def test_each_code_is_listed_and_tested():

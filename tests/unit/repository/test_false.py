@@ -62,6 +62,8 @@ for request in requests:
     ("source", "expected"),
     [
         (SENDS, ["note TR309 pre/1/model.py:11:9"]),
+        (SENDS.replace("return []", "return list()"), ["note TR309 pre/1/model.py:11:9"]),
+        (SENDS.replace("return []", "answers = []\n        return answers"), ["note TR309 pre/1/model.py:12:9"]),
         (SENDS.replace("return []", "return requests"), ["warning TR309 pre/1/model.py:11:9"]),
         (MODEL_PY, ["error TR309 pre/1/model.py:9:9"]),
     ],
@@ -70,6 +72,27 @@ def test_an_empty_list_of_a_decoupled_model_that_sends_is_no_fault(tmp_path, sou
     changes = write("pre/config.pbtxt", DECOUPLED), write("pre/1/model.py", source)
     reported = findings(good(tmp_path, *changes))
     assert [line for line in brief(reported) if "TR309" in line] == expected
+
+
+IMPORTED = "from company.base import TritonPythonModel\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        IMPORTED,
+        "from company.base import make\n\nTritonPythonModel = make()\n",
+        "from company.base import *\n",
+        f"try:\n    {IMPORTED}except ImportError:\n    from company.slow import TritonPythonModel\n",
+        MODEL_PY + "#" * 2**18,  # too large to be checked
+    ],
+)
+def test_a_class_that_is_unknown_may_complete_the_configuration(tmp_path, source):
+    bare = (
+        write("pre/config.pbtxt", PRE.partition("input")[0] + 'input { name: "X" }\n'),
+        write("pre/1/model.py", source),
+    )
+    assert [line for line in brief(findings(good(tmp_path, *bare))) if line.startswith("error")] == []
 
 
 def test_a_backend_that_the_server_image_lacks_is_an_error(tmp_path):

@@ -72,6 +72,33 @@ FINE = {
     def f(self, r):
         return utils.get_input_tensor_by_name(r, "IMAGE").as_numpy()
 """,
+    "requests in a list": "import helper\n" + HEAD + """
+    def execute(self, requests):
+        batch = list(requests)
+        helper.answer(batch)
+""",
+    "requests by their iterator": "import helper\n" + HEAD + """
+    def execute(self, requests):
+        rest = iter(requests)
+        helper.answer(next(rest))
+""",
+    "requests that are taken": "import helper\n" + HEAD + """
+    def execute(self, requests):
+        while requests:
+            request = requests.pop()
+            helper.answer(request)
+""",
+    "requests in an attribute": "import helper\n" + HEAD + """
+    def execute(self, requests):
+        self.requests = requests
+        helper.answer(self)
+""",
+    "requests by a method": "import helper\n" + HEAD + """
+    def execute(self, requests):
+        self.f(requests)
+    def f(self, batch):
+        helper.answer(batch)
+""",
     "utils as an argument": "class TritonPythonModel:\n" + BACK + """
     def f(self, r, pb_utils=None):
         return pb_utils
@@ -81,8 +108,8 @@ FINE = {
 
 @pytest.mark.parametrize("source", FINE.values(), ids=FINE)
 def test_accepts_valid_sources(tmp_path, source):
-    helper = write("pre/1/helper.py", "")
-    assert said(tmp_path, source, helper) == []
+    assert said(tmp_path / "a", source, write("pre/1/helper.py", "")) == []
+    assert said(tmp_path / "b", source, write("pre/helper.py", "")) == []
 
 
 def test_warns_about_an_undeclared_input_whose_result_may_be_none(tmp_path):
@@ -256,9 +283,14 @@ def test_rejects_values_that_are_not_a_list_of_responses(tmp_path, source):
     assert finding.startswith("error TR309 pre/1/model.py:")
 
 
-def test_warns_if_a_function_of_another_module_may_send_the_responses(tmp_path):
-    source = "import vendor\n" + HEAD + "    def execute(self, requests):\n        vendor.answer(requests)\n"
-    assert said(tmp_path, source) == ["warning TR309 pre/1/model.py:6:5"]
+@pytest.mark.parametrize(
+    "body",
+    ["vendor.answer(requests)", "batch = list(requests); self.worker.submit(batch)", "self.worker.pending += requests"],
+)
+def test_warns_if_a_function_of_another_module_may_send_the_responses(tmp_path, body):
+    source = "import vendor\n" + HEAD + f"    def execute(self, requests):\n        {body}\n"
+    assert said(tmp_path / "a", source) == ["warning TR309 pre/1/model.py:6:5"]
+    assert said(tmp_path / "b", source + "        return []\n", DECOUPLED) == ["note TR309 pre/1/model.py:8:9"]
 
 
 @pytest.mark.parametrize(
