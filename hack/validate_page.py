@@ -130,8 +130,8 @@ Some findings follow from what the source of a model.py proves: the kinds of arg
 and the models that it calls (TR320, TR321). What a variable may be in several ways is not judged.
 
 `--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above.
-It reports errors of tritonserver as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
-only read files.
+It reports errors of tritonserver as TR901 and TR902, and numpy 2 with a server that needs numpy 1 as TR903. Only
+`--with-server` runs the models' code; the other checks only read files.
 
 ## Output for programs
 

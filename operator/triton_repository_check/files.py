@@ -43,7 +43,7 @@ class Entry:
     target: str = ""
     """The target of a link, unresolved."""
     readable: bool = True
-    """Whether the user of the check, or the servers' user if the file is in an image, may read it."""
+    """Whether the user of the check, or the servers' user if it is in an image, may read the file or directory."""
     executable: bool = True
 
 
@@ -75,7 +75,7 @@ class Directory:
         if stat.S_ISLNK(status.st_mode):
             return Entry(FileKind.LINK, target=os.readlink(place))  # noqa: PTH115 - Path changes the text of the target
         if stat.S_ISDIR(status.st_mode):
-            return Entry(FileKind.FOLDER)
+            return Entry(FileKind.FOLDER, readable=os.access(place, os.R_OK | os.X_OK, effective_ids=True))
         if not stat.S_ISREG(status.st_mode):
             return Entry(FileKind.SPECIAL)
         readable, executable = (os.access(place, how, effective_ids=True) for how in (os.R_OK, os.X_OK))

@@ -165,6 +165,7 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any]) -> Mode
     entries = reader.children(directory)
     config_file = join(directory, "config.pbtxt")
     folders: dict[str, frozenset[str]] = {}
+    hidden: dict[str, list[str]] = {}
     closed = set()
     for name, entry in entries.items():
         path = join(directory, name)
@@ -176,6 +177,8 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any]) -> Mode
         if entry.kind is FileKind.FOLDER or (entry.kind is FileKind.OUTSIDE and name.isdecimal()):
             inner = reader.children(path) if name.isdecimal() and entry.kind is FileKind.FOLDER else {}
             folders[one_line(name)] = frozenset(map(one_line, inner))
+            hidden[one_line(name)] = [join(path, name) for name, entry in inner.items() if not entry.readable]
+            closed |= set() if entry.readable else {one_line(name)}  # reader.children has reported it
     has_config = "config.pbtxt" in entries
     config, where = (ModelConfig() if settings else None), at(1, 1)
     if has_config:
@@ -200,7 +203,11 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any]) -> Mode
         folders=folders,
         files=frozenset(one_line(name) for name, entry in entries.items() if one_line(name) not in folders),
         closed=frozenset(closed),
-        unfilled=tuple((path[-1], node) for path, node in strings(where) if placeholders.PATTERN.search(node.text)),
+        unfilled=tuple(
+            (path[-1], node)
+            for path, node in strings(where)
+            if placeholders.names(node.text, bare=path[-1] in placeholders.FATAL)
+        ),
         where=where,
     )
     model = replace(model, data=_data(reader, directory, model), named=_named(reader, directory, model))
@@ -210,6 +217,9 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any]) -> Mode
     sources, networks = _model_files(reader, directory, model)
     model = replace(model, sources=sources, networks=networks, contents=_contents(reader, directory, model))
     weights = _weights(reader, model)
+    named = {join(directory, path) for path in model.named}
+    for path in (path for version in model.served for path in hidden[str(version)] if path not in named):
+        reader.unreadable(path, os.strerror(errno.EACCES))
     pointers = {path for path, entry in weights.items() if _is_pointer(reader, join(directory, path), entry)}
     return replace(model, named={**model.named, **weights}, pointers=model.pointers | pointers)
 

@@ -132,7 +132,7 @@ class Model:
     crlf: frozenset[str] = frozenset()
     """The label files whose first lines end with CRLF, by path relative to the model."""
     closed: frozenset[str] = frozenset()
-    """Versions with unknown content, since they are links that lead out of the repository."""
+    """Versions with unknown content: links that lead out of the repository, and unreadable directories."""
     unread: bool = False
     """Whether the model's directory is a link that leads out of the repository, so that its content is unknown."""
     unfilled: tuple[tuple[str, Node], ...] = ()

@@ -10,13 +10,24 @@ from triton_repository_check.places import Node
 from triton_repository_check.text import one_line
 
 PATTERN = re.compile(r"\$\{[A-Za-z_][\w.:-]*\}|\{\{-?[ \t]*[.$][\w.$ \t|\"-]*\}\}")
+FATAL = frozenset({"name", "backend", "platform", "runtime", "default_model_filename", "model_name", "label_filename"})
+"""Fields with which Triton can't work when they contain a placeholder. A tensor's name only is another name."""
+_BARE = re.compile(r"(?<!\$)\$[A-Z_][A-Z0-9_]*\b|\{\{[^{}:\n]*\}\}")
+"""`$NAME` and any `{{…}}`, which are placeholders only where the text of a value can't have them."""
 _COMMENT = re.compile(r"#[^\n]*")
+_STRING = re.compile(r"""(["'])(?:[^"'\\\n]|\\.)*\1""")
 _MAX_LISTED = 16
 
 
 def unfilled(text: str) -> list[str]:
     """Returns the placeholders of a configuration that isn't valid, without those in comments."""
-    return list(dict.fromkeys(PATTERN.findall(_COMMENT.sub("", text))))
+    text = _COMMENT.sub("", text)
+    return list(dict.fromkeys((*PATTERN.findall(text), *_BARE.findall(_STRING.sub("", text)))))
+
+
+def names(text: str, *, bare: bool = False) -> list[str]:
+    """Returns the placeholders of a value; with `bare` also `$NAME`, for values that can't have a dollar sign."""
+    return PATTERN.findall(text) or (_BARE.findall(text) if bare else [])
 
 
 def finding(file: str, severity: Severity, names: Collection[str], place: Node) -> Finding:

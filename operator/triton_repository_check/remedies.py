@@ -18,22 +18,37 @@ _TYPES = {
     "STR": "STRING", "OBJECT": "STRING", "TEXT": "STRING", "BOOLEAN": "BOOL",
 }  # fmt: skip
 """Names of types in other programs, and Triton's."""
+_MEANT = {"shape": "dims", "type": "data_type", "dtype": "data_type", "datatype": "data_type"}
+"""Names of fields in other programs, and Triton's."""
 _LIST_END = re.compile(r",\s*$")
 _MAX_LISTED = 16
 
 
 def of_field(message: Descriptor, root: Descriptor, name: str, rest: str) -> str:
     """Returns what to do about an unknown field. `rest` is the text after its name."""
-    if joined := re.match(r"[ \t]+(\w+)", rest):
-        whole = f"{name}_{joined[1]}"
-        if whole in message.fields_by_name:
-            return f"write {whole}, with an underscore"
+    if message.GetOptions().map_entry:
+        return of_entry(message, name)
+    words = re.match(r"(?:[ \t-]+\w+)*", rest)
+    whole = re.sub(r"[ \t-]+", "_", name + (words[0] if words else ""))
+    if whole != name and whole in message.fields_by_name:
+        return f"write {whole}, with {'an underscore' if whole.count('_') == name.count('_') + 1 else 'underscores'}"
+    longer = (field for field in message.fields_by_name if field.startswith(f"{name}_"))
     near = get_close_matches(name[:100], message.fields_by_name.keys(), 1, 0.75)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    meant = _MEANT.get(name, "")
+    if meant := meant if meant in message.fields_by_name else next(longer, next(iter(near), "")):
+        return f"did you mean {meant!r}?"
     if homes := sorted(set(_homes(root, name)), key=lambda home: (home.count(" "), home)):
         return f"{name} belongs into {' or '.join(homes[:3])}"
     return "correct the field's name, unless it is newer than this check's schema"
+
+
+def of_entry(message: Descriptor, key: str) -> str:
+    """Returns the form of a map's entry, for one that has its key as a field. `message`: the entry's."""
+    value = message.fields_by_name["value"]
+    form = "…" if value.cpp_type != _F.CPPTYPE_STRING else '"…"'
+    if value.message_type is not None:
+        form = '{ string_value: "…" }' if value.message_type.name == "ModelParameter" else "{ … }"
+    return f'write key: "{key}" value: {form}'
 
 
 def _homes(message: Descriptor, name: str, above: tuple[str, ...] = ()) -> Iterator[str]:
@@ -53,6 +68,8 @@ def of_value(field: Field, text: str) -> str:
     plain = text.strip("\"'")
     if text == "]":
         return "remove the comma after the last value"
+    if text in ('"', "'"):
+        return "add the closing quote"
     if field.kind == _F.CPPTYPE_ENUM and text[:1] in "\"'":
         return f"write {enum_value(field, plain) or plain} without quotes"
     if field.kind == _F.CPPTYPE_STRING:
@@ -86,8 +103,15 @@ def of_message(field: Field, value: str) -> str:
     return f"write {field.name} {{ … }}"
 
 
-def of_character(text: str, at: int) -> str:
-    """Returns what to do about an unexpected character, which is at the offset `at`."""
+def of_name(field: Field) -> str:
+    """Returns what to do about a field's name without a colon and without a bracket."""
+    if field.kind != _F.CPPTYPE_MESSAGE:
+        return f"write {field.name}: {'[ … ]' if field.repeated else '…'}"
+    return f"write {field.name} {{ {'… ' if field.repeated else ''}}}"
+
+
+def of_character(text: str, at: int, end: str = "") -> str:
+    """Returns what to do about an unexpected character at the offset `at`. `end`: what closes the open bracket."""
     before, char = text[:at], text[at : at + 1]
     if text.startswith("\ufeff"):
         return "save the file without a byte order mark, which Triton rejects"
@@ -99,8 +123,16 @@ def of_character(text: str, at: int) -> str:
         return "write the names of fields without quotes"
     if char == "=":
         return "write a colon instead of ="
-    if char in "]}" and _LIST_END.search(before):
-        return "remove the comma after the last element"
     if at >= len(text):
         return "add the missing closing brackets"
+    if char in "]}>":
+        if _LIST_END.search(before):
+            return "remove the comma after the last element"
+        return f"add the missing {end} before it" if end else f"remove the {char}, which closes nothing"
+    if char in "“”„‟‘’‚′″«»":
+        return 'write straight quotes: "…"'
+    if char.isspace():
+        return "replace this character, which looks like a space, by a space"
+    if char in "\"'" and char not in text[at + 1 :].partition("\n")[0]:
+        return "add the closing quote"
     return USUAL

@@ -32,6 +32,10 @@ _MORE = re.compile(rf"{_SPACE}(?P<string>{_STRING})")
 _MARK = re.compile(rf"{_SPACE}(?P<mark>.?)", re.DOTALL)
 _PLAIN = re.compile(r"[^\[\]{}<>\"'#]*+(?:#[^\n]*+[^\[\]{}<>\"'#]*+)*+\]")
 """Matches the rest of a list of numbers or words, with comments."""
+_KEY = re.compile(r"""["']([^"'\\\n]*)["']""")
+"""A map's key in quotes, as in JSON."""
+_STARTS = re.compile(r"[\w\"'{<.-]")
+"""The start of a value."""
 _COMMENT = re.compile(r"#[^\n]*")
 _BLANK = " \t\r\n\f\v"
 _CLOSE = {"{": "}", "<": ">"}
@@ -114,7 +118,10 @@ class _Reader:
             if name is None:
                 mark = match["mark"] or ""
                 if mark != end:
-                    raise self._unexpected(match.start("mark") if mark else len(text), end)
+                    error = self._unexpected(match.start("mark") if mark else len(text), end)
+                    if (key := _KEY.match(text, match.start("mark"))) and into.DESCRIPTOR.GetOptions().map_entry:
+                        error.remedy = remedies.of_entry(into.DESCRIPTOR, key[1])
+                    raise error
                 self.at = match.end()
                 return
             self._count()
@@ -126,7 +133,8 @@ class _Reader:
             bracket = match["open"]
             if not match["colon"] and (bracket is None or (bracket == "[" and field.kind != _F.CPPTYPE_MESSAGE)):
                 where = self._next(match.end("name"))
-                remedy = remedies.of_character(text, where) if text[where : where + 1] == "=" else f"write {name}: …"
+                remedy = remedies.of_character(text, where) if text[where : where + 1] == "=" else ""
+                remedy = remedy or remedies.of_name(field)
                 raise self.error('Expected ":"', where, remedy)
             if bracket == "[":
                 self._list(into, field, node, match.end())
@@ -191,7 +199,9 @@ class _Reader:
             if mark["mark"] == "]":
                 return
             if mark["mark"] != ",":
-                raise self._unexpected(mark.start("mark"), "]", 'Expected ","')
+                error = self._unexpected(mark.start("mark"), "]", 'Expected ","')
+                error.remedy = "write a comma between two elements" if _STARTS.match(mark["mark"]) else error.remedy
+                raise error
 
     def _plain(self, into: Any, field: Field, node: Node, start: int) -> bool:
         """Reads a list of numbers or words. Reads each different one once. Returns False for any other list."""
@@ -234,7 +244,7 @@ class _Reader:
             return
         if match["open"]:
             raise self.error(f'Field "{field.name}" takes a value, not a message', match.start("open"),
-                             f"write {field.name}: …")  # fmt: skip
+                             remedies.of_name(field))  # fmt: skip
         value, text, first = self._scalar(field, match)
         if field.repeated:
             getattr(into, field.name).append(value)
@@ -352,7 +362,7 @@ class _Reader:
         return self.error(f'Field "{field.name}" takes {form}, got {text[:40]}', at, remedies.of_value(field, text))
 
     def _unexpected(self, at: int, end: str, message: str = "") -> TextError:
-        remedy = remedies.of_character(self.text, at)
+        remedy = remedies.of_character(self.text, at, end)
         if at >= len(self.text):
             last = len(self.text.rstrip())
             return self.error(f'Expected "{end}", got end of file' if end else "Unexpected end of file", last, remedy)

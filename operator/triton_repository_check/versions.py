@@ -69,6 +69,12 @@ def of_release(year: int, month: int) -> Version:
     return 2, _ANCHOR[2] + months - sum((year, month) >= skipped for skipped in _SKIPPED)
 
 
+def release(server: Version | None) -> str:
+    """Returns the release of a server version, e.g. (2, 51) → 24.10; `RELEASE` if it is unknown."""
+    releases = ((year, month) for year in range(_FIRST_YEAR, 100) for month in range(1, 13))
+    return next((f"{year}.{month:02}" for year, month in releases if of_release(year, month) == server), "RELEASE")
+
+
 def of_image(reference: str) -> Version | None:
     """Returns the server version of an image `…/tritonserver:24.10-py3`; None if its name and tag don't contain it."""
     name, _, tag = reference.partition("@")[0].rpartition("/")[2].partition(":")

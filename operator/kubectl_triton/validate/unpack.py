@@ -97,6 +97,8 @@ class Folder:
     """A directory."""
 
     held: dict[str, Node] = field(default_factory=dict)
+    readable: bool = True
+    """Whether the servers' user may list it and open its files."""
 
 
 Node: TypeAlias = File | Link | Special | Folder
@@ -203,8 +205,9 @@ class Image:
         return node if isinstance(node, Folder) else None
 
     def _node(self, layer: IO[bytes], member: tarfile.TarInfo, below: str) -> Node:
+        rights = member.mode >> (6 if member.uid == _USER else 3 if member.gid == _USER else 0)
         if member.isdir():
-            return Folder()
+            return Folder(readable=rights & 5 == 5)
         if member.issym():
             return Link(member.linkname)
         if member.islnk():
@@ -214,7 +217,6 @@ class Image:
                 raise RefusedError(f"{member.name}: a hard link to {member.linkname}, which is not a file of the image")
             return shared
         if member.isreg() and not member.issparse():
-            rights = member.mode >> (6 if member.uid == _USER else 3 if member.gid == _USER else 0)
             return File(layer, member.offset_data, member.size, bool(rights & 4), bool(rights & 1))
         return Special()
 
@@ -222,6 +224,7 @@ class Image:
         folder = self._folder(parts[:-1])
         here = folder.held.get(parts[-1])
         if isinstance(node, Folder) and isinstance(here, Folder):
+            here.readable = node.readable
             return
         self._count()
         folder.held[parts[-1]] = node
@@ -288,8 +291,8 @@ class Archived:
 
     def entry(self, path: str) -> Entry:
         match self._at(path):
-            case Folder():
-                return Entry(FileKind.FOLDER)
+            case Folder(readable=readable):
+                return Entry(FileKind.FOLDER, readable=readable)
             case Link(target):
                 return Entry(FileKind.LINK, target=target)
             case File(size=size, readable=readable, executable=executable):
@@ -300,6 +303,8 @@ class Archived:
         node = self._at(path)
         if not isinstance(node, Folder):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not node.readable:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return list(node.held)
 
     def open(self, path: str) -> IO[bytes]:

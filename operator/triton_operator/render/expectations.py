@@ -12,7 +12,9 @@ from triton_repository_check.rules.base import Expected
 from . import load_models
 from .sizes import gpus, shared_memory
 
-_NO_COMPLETION = re.compile(r"^--(disable-auto-complete-config|strict-model-config[=\n](true|on|1))$", re.MULTILINE)
+_NO_COMPLETION = re.compile(
+    r"^--(disable-auto-complete-config|strict-model-config[=\n](true|on|1))$", re.MULTILINE | re.IGNORECASE
+)
 """Flags with which Triton needs a complete config.pbtxt."""
 _CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
 

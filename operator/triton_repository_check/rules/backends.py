@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from triton_repository_check import placeholders
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.rules.base import error, listed, warning
@@ -42,7 +43,7 @@ def parameters(_: Repository, model: Model) -> Iterator[Finding]:
     for key, (allowed, pattern) in PARAMETERS.get(model.backend, {}).items():
         if key in model.config.parameters and not _by_python(model):
             value = model.config.parameters[key].string_value
-            if not pattern.fullmatch(value):
+            if not pattern.fullmatch(value) and not placeholders.names(value):
                 message = f"parameter {key} is {value!r}, but the backend takes only {allowed}"
                 at = model.where.find("parameters", key)
                 yield error(model.config_path, "TR126", message, f"set string_value to {allowed}", at)

@@ -10,8 +10,8 @@ from triton_repository_check.fields import table
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.remedies import enum_value
-from triton_repository_check.rules.base import error, listed
-from triton_repository_check.rules.source import Function, classes, place, trees
+from triton_repository_check.rules.base import error, listed, warning
+from triton_repository_check.rules.source import Function, classes, inside, place, trees
 from triton_repository_check.schema import DataType, ModelConfig, type_name
 
 _REQUIRED = ("name", "data_type", "dims")
@@ -28,10 +28,24 @@ def completion(_: Repository, model: Model) -> Iterator[Finding]:
         for node in classes(tree):
             for method in node.body:
                 if isinstance(method, Function) and method.name == "auto_complete_config":
+                    judged: set[int] = set()
                     for call, name, value in _calls(method):
+                        judged |= {id(inner) for inner in ast.walk(call)}
                         if why := _fault(model.config, name, value):
                             remedy = "correct it, or correct config.pbtxt"
                             yield error(file, "TR317", f"{name}: {why}", remedy, place(call))
+                    yield from _declarations(file, method, judged)
+
+
+def _declarations(file: str, method: Function, judged: set[int]) -> Iterator[Finding]:
+    """TR317: a tensor in a list, or behind a condition, has a data type that doesn't exist."""
+    for node in inside(method):
+        if isinstance(node, ast.Dict) and id(node) not in judged:
+            pairs = {key.value: value for key, value in zip(node.keys, node.values, strict=True)
+                     if isinstance(key, ast.Constant)}  # fmt: skip
+            kind = pairs.get("data_type")
+            if "dims" in pairs and isinstance(kind, ast.Constant) and (why := _unknown_type(kind.value)):
+                yield warning(file, "TR317", why, "correct it, unless the code never runs", place(kind))
 
 
 def _calls(method: Function) -> Iterator[tuple[ast.Call, str, Any]]:
@@ -89,15 +103,21 @@ def _over(config: Any, value: int) -> str:
     return f"max_batch_size is {value}, but {most} in config.pbtxt" if most > value else ""
 
 
+def _unknown_type(kind: Any) -> str:
+    """Returns why a data type doesn't exist; empty if it exists, or isn't known."""
+    if not isinstance(kind, str) or (kind in DataType.keys() and kind != "TYPE_INVALID"):  # noqa: SIM118 - an enum
+        return ""
+    meant = enum_value(_DATA_TYPE, kind)
+    return f"there is no data_type {kind}" + (f"; did you mean {meant}?" if meant else "")
+
+
 def _tensor_fault(config: Any, name: str, value: dict[Any, Any]) -> str:
     if strange := [key for key in value if key not in _ALLOWED[name]]:
         return f"{listed(strange)} isn't allowed, only {listed(_ALLOWED[name])}"
     if lacking := [key for key in _REQUIRED if key not in value]:
         return f"{listed(lacking)} is missing"
-    kind = value["data_type"]
-    if isinstance(kind, str) and (kind not in DataType.keys() or kind == "TYPE_INVALID"):  # noqa: SIM118 - an enum
-        meant = enum_value(_DATA_TYPE, kind)
-        return f"there is no data_type {kind}" + (f"; did you mean {meant}?" if meant else "")
+    if why := _unknown_type(value["data_type"]):
+        return why
     side = getattr(config, name.removeprefix("add_")) if config is not None else ()
     declaration = next((tensor for tensor in side if tensor.name == value["name"]), None)
     if declaration is None:

@@ -7,10 +7,11 @@ from difflib import get_close_matches
 
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import MODEL_FILES, PLATFORMS, Model, Repository
-from triton_repository_check.placeholders import PATTERN, finding
+from triton_repository_check.placeholders import FATAL, finding, names
 from triton_repository_check.places import Node, written
+from triton_repository_check.rules.backends import PARAMETERS
 from triton_repository_check.rules.base import Expected, error, note, warning
-from triton_repository_check.versions import unknown
+from triton_repository_check.versions import release, unknown
 
 KNOWN_BACKENDS = (
     "armnn_tflite",
@@ -33,8 +34,8 @@ KNOWN_BACKENDS = (
 _WITH_PLATFORM = frozenset(PLATFORMS.values())
 """Backends for which Triton checks the platform."""
 _IMAGES = {
-    "vllm": "nvcr.io/nvidia/tritonserver:RELEASE-vllm-python-py3",
-    "tensorrtllm": "nvcr.io/nvidia/tritonserver:RELEASE-trtllm-python-py3",
+    "vllm": "nvcr.io/nvidia/tritonserver:{release}-vllm-python-py3",
+    "tensorrtllm": "nvcr.io/nvidia/tritonserver:{release}-trtllm-python-py3",
     "tensorflow": "nvcr.io/nvidia/tritonserver:25.02-py3, the last with TensorFlow",
 }
 """Server images by backend, where `-py3` has it not."""
@@ -49,19 +50,22 @@ _OFTEN_MEANT = {
 }
 
 
-_FATAL = frozenset({"name", "backend", "platform", "runtime", "default_model_filename", "model_name"})
-"""Fields with which Triton can't work when they contain a placeholder. A tensor's name only is another name."""
-
-
 def unfilled(_: Repository, model: Model) -> Iterator[Finding]:
     """TR129: placeholders of a template are left. The models of TensorRT-LLM's templates know their own ones."""
     if not model.unfilled:
         return
-    names = [name for _, node in model.unfilled for name in PATTERN.findall(node.text)]
-    fatal = [node for field, node in model.unfilled if field in _FATAL and node not in _tensor_names(model)]
+    found = [name for field, node in model.unfilled for name in names(node.text, bare=field in FATAL)]
+    sure = [model.where.find("parameters", key, "value", 0, "string_value") for key in _read_parameters(model)]
+    tensors = _tensor_names(model)
+    fatal = [node for field, node in model.unfilled if (field in FATAL and node not in tensors) or node in sure]
     is_template = model.backend == "tensorrtllm" or any("${" in source for source in model.sources.values())
     level = Severity.ERROR if fatal else Severity.NOTE if is_template else Severity.WARNING
-    yield finding(model.config_path, level, list(dict.fromkeys(names)), (fatal or [model.unfilled[0][1]])[0])
+    yield finding(model.config_path, level, list(dict.fromkeys(found)), (fatal or [model.unfilled[0][1]])[0])
+
+
+def _read_parameters(model: Model) -> tuple[str, ...]:
+    """Returns the parameters that the backend refuses with a placeholder."""
+    return (*PARAMETERS.get(model.backend, ()), *(("EXECUTION_ENV_PATH",) if model.backend == "python" else ()))
 
 
 def _tensor_names(model: Model) -> list[Node]:
@@ -71,7 +75,7 @@ def _tensor_names(model: Model) -> list[Node]:
 
 def name(_: Repository, model: Model) -> Iterator[Finding]:
     """TR103: the name differs from the directory's name."""
-    if model.config is not None and PATTERN.search(model.config.name):
+    if model.config is not None and names(model.config.name, bare=True):
         return  # unfilled reports it
     if model.config is not None and model.config.name not in ("", model.name):
         yield error(
@@ -88,7 +92,7 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
     config = model.config
     if config is None or model.is_ensemble or config.HasField("model_repository_agents"):
         return  # an agent can replace the configuration
-    if PATTERN.search(config.backend or config.platform):
+    if names(config.backend or config.platform, bare=True):
         return  # unfilled reports it
     if config.platform and not config.backend:
         if config.platform not in PLATFORMS:
@@ -122,11 +126,12 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
 def lacking(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR132: the tag of the server image says that it doesn't have the backend."""
     if model.backend in expected.lacks and not _has_own_backend(model):
+        image = _IMAGES.get(model.backend, "a server image with this backend")
         yield error(
             model.config_path,
             "TR132",
             f"the server image doesn't have backend {model.backend!r}",
-            f"set spec.server.image to {_IMAGES.get(model.backend, 'a server image with this backend')}",
+            f"set spec.server.image to {image.format(release=release(expected.server))}",
             model.where.find("backend"),
         )
 
@@ -152,8 +157,10 @@ def platform(_: Repository, model: Model) -> Iterator[Finding]:
 def runtime(_: Repository, model: Model) -> Iterator[Finding]:
     """TR131: the library that runtime names is neither the backend's own nor in the model's directory."""
     config = model.config
-    if config is None or not config.runtime or model.backend not in KNOWN_BACKENDS or PATTERN.search(config.runtime):
+    if config is None or not config.runtime or model.backend not in KNOWN_BACKENDS:
         return
+    if names(config.runtime, bare=True):
+        return  # unfilled reports it
     own = config.runtime == "model.py" or config.runtime.startswith(f"libtriton_{model.backend}")
     if not own and config.runtime not in model.files | model.entries:
         yield error(

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_repository_check import placeholders
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import Link, ensemble_cycles, graph, is_decoupled
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.placeholders import PATTERN
 from triton_repository_check.places import Node
 from triton_repository_check.rules.base import Expected, error, instead, listed, near, warning
 from triton_repository_check.rules.source import may_complete_config
-from triton_repository_check.schema import DataType, type_name
+from triton_repository_check.schema import DataType, ModelConfig, type_name
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
 
@@ -73,7 +73,7 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
     for index, step in enumerate(model.steps):
         at = model.where.find("ensemble_scheduling", 0, "step", index)
         target = repository.models.get(step.model_name)
-        if target is None and PATTERN.search(step.model_name):
+        if target is None and placeholders.names(step.model_name, bare=True):
             continue  # config.unfilled reports it
         if target is None:
             close = near(step.model_name, repository.models.keys())
@@ -88,23 +88,28 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
         # A step without model_version requests version 0. -1 is the latest.
         if step.model_version != -1 and step.model_version not in target.served and not target.unread:
             note = "" if step.model_version else " (the default of model_version)"
+            hidden = step.model_version in target.versions
+            remedies = [f"serve the version by version_policy in {target.config_path}"] if hidden else []
+            if target.served:
+                remedies.insert(0, f"set model_version to -1 for the latest, or to one of {listed(target.served)}")
+            elif not target.versions:
+                remedies = [f"add a version directory such as {target.directory}/1"]
             yield error(
                 model.config_path,
                 "TR413",
                 f"step {index} requests version {step.model_version}{note} of {target.name!r}, which isn't served",
-                f"set model_version to -1 for the latest, or to one of {listed(target.served)}"
-                if target.served
-                else f"add a version directory such as {target.directory}/1",
+                "; or ".join(filter(None, remedies)) or f"correct version_policy in {target.config_path}",
                 at.find("model_version"),
             )
-        if target.config is not None and not may_complete_config(target):
+        if not may_complete_config(target) and (target.config is not None or not target.has_config):
             yield from _tensors(model, index, step, target, at)
 
 
 def _tensors(model: Model, index: int, step: object, target: Model, at: Node) -> Iterator[Finding]:
     """Checks the keys of input_map and output_map. Skips tensors that a backend may add."""
-    inputs = {tensor.name: tensor for tensor in target.config.input}
-    outputs = {tensor.name for tensor in target.config.output}
+    config = ModelConfig() if target.config is None else target.config
+    inputs = {tensor.name: tensor for tensor in config.input}
+    outputs = {tensor.name for tensor in config.output}
     input_map, output_map = step.input_map, step.output_map  # type: ignore[attr-defined]
     for code, side, mapped, declared in (
         ("TR402", "input", input_map, set(inputs)),
@@ -132,7 +137,8 @@ def _tensors(model: Model, index: int, step: object, target: Model, at: Node) ->
 
 def _nothing_completed(target: Model) -> bool:
     """Whether a model has only the tensors of its config.pbtxt: model.py, whose source is known, adds none."""
-    return target.backend == "python" and bool(target.sources) and not target.config.sequence_batching.state
+    has_states = target.config is not None and target.config.sequence_batching.state
+    return target.backend == "python" and bool(target.sources) and not has_states
 
 
 def tensors(_: Repository, model: Model) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from triton_repository_check import placeholders
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import (
@@ -216,7 +217,7 @@ def model_files(_: Repository, model: Model, expected: Expected) -> Iterator[Fin
                 f"no {' or '.join((*files, *by_gpu))}, which backend {model.backend} needs: {state}",
                 "add the file, or set default_model_filename to another one" if entries else "add the file; " + _KEEP,
             )
-        elif gone := [name for name in by_gpu if not _there(model, version, name)]:
+        elif gone := [name for name in by_gpu if not _there(model, version, name) and not placeholders.names(name)]:
             yield warning(
                 where,
                 "TR204",
@@ -253,10 +254,11 @@ def named(_: Repository, model: Model) -> Iterator[Finding]:
         return
     for key, path in files_in_parameters(model.config, model.directory).items():
         if model.named[path].kind is FileKind.NOTHING:
+            written = model.config.parameters[key].string_value
             yield error(
                 model.config_path,
                 "TR209",
-                f"{key} names {path!r}, but {posixpath.normpath(f'{model.directory}/{path}')} doesn't exist",
+                f"{key} names {written!r}, but {posixpath.normpath(f'{model.directory}/{path}')} doesn't exist",
                 "add the file, or correct the path",
                 model.where.find("parameters", key),
             )

@@ -150,14 +150,14 @@ def _syntax(file: str, problem: SyntaxError, server: tuple[int, int] | None) -> 
     """Returns an error, or a warning if the server's Python may accept the syntax."""
     text = (problem.text or "").strip()[:80]
     ahead = server is not None and server > sys.version_info[:2]
-    looks_newer = bool(_NEWER.search(problem.text or ""))
-    newer = ahead or (server is None and looks_newer)
+    looks_newer = bool(_NEWER.search(problem.text or "")) or problem.msg.startswith("f-string")
+    newer = looks_newer and (ahead or server is None)
     message = f"syntax error: {problem.msg}" + (f", in: {text}" if text else "")
     if newer:
         message += f" (parsed by Python {sys.version_info[0]}.{sys.version_info[1]}; the server's may be newer)"
     return Finding(
         "TR301",
-        Severity.NOTE if ahead and looks_newer else Severity.WARNING if newer else Severity.ERROR,
+        Severity.NOTE if newer and ahead else Severity.WARNING if newer else Severity.ERROR,
         file,
         problem.lineno,
         problem.offset,

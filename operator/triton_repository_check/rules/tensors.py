@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from triton_repository_check import placeholders
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
@@ -151,7 +152,7 @@ def labels(_: Repository, model: Model) -> Iterator[Finding]:
                 "save the file with the line ends of Unix, e.g. with dos2unix",
             )
         kind = model.named[name].kind if name else None
-        if kind in (FileKind.NOTHING, FileKind.FOLDER):
+        if kind in (FileKind.NOTHING, FileKind.FOLDER) and not placeholders.names(name, bare=True):
             yield error(
                 model.config_path,
                 "TR208",

@@ -116,7 +116,7 @@ def _fault(name: str, call: ast.Call, scope: Scope) -> tuple[str, str] | None:
 
 
 def _wrong(parameter: str, value: ast.expr, allowed: frozenset[str], scope: Scope) -> str:
-    kind = scope.kind(value)
+    kind = scope.kind(value) or (_no_array(value, scope) if allowed == {ARRAY} else "")
     if kind and kind not in allowed:
         return f"{parameter} is {kind}"
     element_kind = _ELEMENTS.get(parameter)
@@ -124,6 +124,20 @@ def _wrong(parameter: str, value: ast.expr, allowed: frozenset[str], scope: Scop
         for element in value.elts:
             if (kind := scope.kind(element)) and kind != element_kind:
                 return f"{parameter} contains {kind}"
+    return ""
+
+
+def _no_array(value: ast.expr, scope: Scope) -> str:
+    """Returns what a value is that is certainly no array; empty if it may be one."""
+    match value:
+        case ast.Dict() | ast.DictComp():
+            return "a dict"
+        case ast.Tuple():
+            return "a tuple"
+        case ast.Constant(value=None):
+            return "None"
+        case ast.Call(func=function) if scope.names.of(function) == "get_input_tensor_by_name":
+            return TENSOR
     return ""
 
 

@@ -33,7 +33,7 @@ def link(name: str, to: str, kind: bytes = tarfile.SYMTYPE) -> tuple[tarfile.Tar
 
 
 def folder(name: str) -> tuple[tarfile.TarInfo, bytes]:
-    return entry(name, type=tarfile.DIRTYPE)
+    return entry(name, type=tarfile.DIRTYPE, mode=0o755)
 
 
 def packed(*entries: tuple[tarfile.TarInfo, bytes], form: int = tarfile.PAX_FORMAT, mode: str = "w:gz") -> bytes:
@@ -477,3 +477,21 @@ def test_a_program_for_model_py_must_be_executable(tmp_path) -> None:
 
     assert len(lines(0o644)) == 1
     assert lines(0o755) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"mode": 0o755}, []),
+        ({"mode": 0o700}, ["models/good/1"]),
+        ({"mode": 0o700, "uid": 1000}, []),
+        ({"mode": 0o744}, ["models/good/1"]),
+    ],
+)
+def test_finds_directories_that_no_server_can_read(tmp_path, change, found):
+    """Also if a later layer changes the mode."""
+    entries = [folder("models/good/1"), *files_of("good")]
+    layers = packed(*entries), packed(entry("models/good/1", type=tarfile.DIRTYPE, **change))
+    output = validate(written(tmp_path / "image.tar", *layers)).output
+    unreadable = [f"models/{line.split(':')[0]}" for line in output.splitlines() if " TR002:" in line]
+    assert unreadable == found

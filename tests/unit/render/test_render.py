@@ -141,6 +141,8 @@ BACKENDS = {"containers": [{"name": "triton", "volumeMounts": [{"mountPath": "/o
         ({"server": {"image": f"{NVIDIA}:25.03-py3", "args": ["--backend-directory=/b"]}}, "--lacks", []),
         ({"server": {"image": f"{NVIDIA}:25.03-py3"}, "podTemplate": {"spec": BACKENDS}}, "--lacks", []),
         ({"server": {"args": ["--strict-model-config=true"]}}, "--no-comp", ["--no-completion"]),
+        ({"server": {"args": ["--strict-model-config=True"]}}, "--no-comp", ["--no-completion"]),
+        ({"server": {"args": ["--strict-model-config", "ON"]}}, "--no-comp", ["--no-completion"]),
         ({"server": {"args": ["--strict-model-config", "true"]}}, "--no-comp", ["--no-completion"]),
         ({"server": {"args": ["--disable-auto-complete-config"]}}, "--no-comp", ["--no-completion"]),
         ({"server": {"args": ["--strict-model-config=false"]}}, "--no-comp", []),

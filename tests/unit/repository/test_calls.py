@@ -207,6 +207,15 @@ def bls(tmp_path, *changes: Change):
     return [line for line in brief(findings(root)) if "outer/" in line or "inner/" in line]
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["{'a': 1}", "(1, 2)", "None", 'pb_utils.get_input_tensor_by_name(request, "IN")'],
+)
+def test_finds_values_of_tensors_that_are_no_arrays(tmp_path, value):
+    lines = slow(tmp_path, write("slow/1/model.py", out(value)))
+    assert lines == ["error TR318 slow/1/model.py:10:58"]
+
+
 def test_accepts_calls_of_models_that_complete_their_configuration(tmp_path):
     changes = (edit("outer/1/model.py", '["OUT"]', '["ANY"]'), write("inner/config.pbtxt", 'backend: "python"\n'),
                edit("inner/1/model.py", "class Triton", "# auto_complete_config\nclass Triton"))  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 from support.mutations import edit, folder, forbid, move, remove, write
 from triton_repository_check.load import MAX_CONFIG, MAX_SOURCE, load
 from triton_repository_check.rules.base import MAX_FINDINGS
-from unit.repository.gen import brief, findings, good
+from unit.repository.gen import MODEL_PY, PRE, brief, findings, good
 
 
 @pytest.fixture
@@ -38,16 +38,20 @@ def unprivileged():
         ("net/config.pbtxt", ["error TR002 net/config.pbtxt"]),
         ("pre/1/model.py", ["error TR002 pre/1/model.py"]),
         ("net/1/model.onnx", ["error TR002 net/1/model.onnx"]),
-        ("pre/1", ["error TR002 pre/1", "error TR204 pre/1"]),
+        ("pre/1", ["error TR002 pre/1"]),
+        ("pre/1/words.txt", ["error TR002 pre/1/words.txt"]),
+        ("pre/2/words.txt", []),
     ],
 )
 def test_reports_unreadable_files(unprivileged, path, expected):
-    root = good(unprivileged, forbid(path))
+    served = write("pre/config.pbtxt", PRE + "version_policy { specific { versions: 1 } }\n")
+    words = write("pre/1/words.txt", "a"), write("pre/2/words.txt", "a"), write("pre/2/model.py", MODEL_PY)
+    root = good(unprivileged, served, *words, forbid(path))
     reported = findings(root)
     (root / path).chmod(0o700)
     assert brief(reported) == expected
-    assert "Permission denied" in reported[0].message
-    assert "chmod -R a+rX" in reported[0].remedy
+    assert all("Permission denied" in finding.message for finding in reported)
+    assert all("chmod -R a+rX" in finding.remedy for finding in reported)
 
 
 def test_does_not_open_other_directories_of_a_model(unprivileged):

@@ -42,6 +42,22 @@ HABITS = {
     SAMPLE.replace("max_batch_size: 8", "max_batch_size: [ 8 ]"): "remove the brackets",
     SAMPLE + "max_batch_size: 4\n": "keep one of them",
     SAMPLE + "dynamic_batching {\n": "add the missing closing brackets",
+    SAMPLE + "dynamic_batching": "write dynamic_batching { }",
+    SAMPLE + "version_policy { all }\n": "write all { }",
+    SAMPLE + 'parameters { "a": "b" }\n': 'write key: "a" value: { string_value: "…" }',
+    SAMPLE + 'parameters { a: "b" }\n': 'write key: "a" value: { string_value: "…" }',
+    SAMPLE + 'ensemble_scheduling { step { input_map { "A": "B" } } }\n': 'write key: "A" value: "…"',
+    SAMPLE + 'ensemble_scheduling { step { model: "a" } }\n': "did you mean 'model_name'?",
+    SAMPLE + "dynamic_batching { max_queue_delay: 1 }\n": "did you mean 'max_queue_delay_microseconds'?",
+    SAMPLE.replace("dims: [ 4 ]", "shape: [ 4 ]", 1): "did you mean 'dims'?",
+    SAMPLE.replace("dims: [ 4 ]", "dims: { 4 }", 1): "write dims: [ … ]",
+    SAMPLE.replace("dims: [ 4 ]", "dims: [ 4 4 ]", 1): "write a comma between two elements",
+    SAMPLE.replace("dims: [ 4 ]", "dims: [ 4", 1): "add the missing ] before it",
+    SAMPLE.replace("max_batch_size", "max-batch-size"): "write max_batch_size, with underscores",
+    SAMPLE.replace('"python"', "“python”"): "write straight quotes",
+    SAMPLE.replace('"python"', '"python'): "add the closing quote",
+    SAMPLE.replace(": 8", ":\u00a08"): "replace this character, which looks like a space, by a space",
+    SAMPLE + "}\n": "remove the }, which closes nothing",
     "\ufeff" + SAMPLE: "without a byte order mark",
 }
 
@@ -70,6 +86,9 @@ def test_utf_16_is_named(tmp_path, encoding):
     assert "save it as UTF-8" in reported[0].remedy
 
 
+PARAMETER = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
+
+
 @pytest.mark.parametrize(
     ("change", "expected", "names"),
     {
@@ -89,6 +108,42 @@ def test_utf_16_is_named(tmp_path, encoding):
             "{{ .Values.size }}",
         ),
         "backend": (edit("net/config.pbtxt", "onnxruntime", "${b}"), "error TR129 net/config.pbtxt:1:10", "${b}"),
+        "bare number": (
+            edit("pre/config.pbtxt", "size: 8", "size: $SIZE"),
+            "error TR129 pre/config.pbtxt:3:17",
+            "$SIZE",
+        ),
+        "Jinja": (
+            edit("pre/config.pbtxt", "size: 8", "size: {{ size }}"),
+            "error TR129 pre/config.pbtxt:3:17",
+            "{{ size }}",
+        ),
+        "condition": (
+            write("pre/config.pbtxt", PRE + "{{- if .Values.gpu }}\n{{- end }}\n"),
+            "error TR129 pre/config.pbtxt:12:1",
+            "{{- if .Values.gpu }}, {{- end }}",
+        ),
+        "bare backend": (edit("net/config.pbtxt", "onnxruntime", "$B"), "error TR129 net/config.pbtxt:1:10", "$B"),
+        "labels": (
+            edit("pre/config.pbtxt", '"SCALE"', '"SCALE" label_filename: "${l}"'),
+            "error TR129 pre/config.pbtxt:9:35",
+            "${l}",
+        ),
+        "parameter of the backend": (
+            write("pre/config.pbtxt", PRE + PARAMETER.format("FORCE_CPU_ONLY_INPUT_TENSORS", "${f}")),
+            "error TR129 pre/config.pbtxt:12:72",
+            "${f}",
+        ),
+        "environment": (
+            write("pre/config.pbtxt", PRE + PARAMETER.format("EXECUTION_ENV_PATH", "${e}")),
+            "error TR129 pre/config.pbtxt:12:62",
+            "${e}",
+        ),
+        "file by GPU": (
+            write("net/config.pbtxt", NET + 'cc_model_filenames { key: "8.0" value: "${f}" }\n'),
+            "warning TR129 net/config.pbtxt:6:40",
+            "${f}",
+        ),
         "name": (edit("pre/config.pbtxt", '"pre"', '"${n}"'), "error TR129 pre/config.pbtxt:1:7", "${n}"),
         "step": (
             write("detect/config.pbtxt", DETECT.replace('model_name: "net"', 'model_name: "${n}"')),
@@ -103,13 +158,17 @@ def test_utf_16_is_named(tmp_path, encoding):
     }.values(),
 )
 def test_placeholders_of_a_template_are_one_finding(tmp_path, change, expected, names):
-    reported = [f for f in findings(good(tmp_path, change)) if f.file == expected.split()[2].split(":")[0]]
+    model = expected.split()[2].split("/")[0]
+    reported = [f for f in findings(good(tmp_path, change)) if f.model == model]
     assert brief(tuple(reported)) == [expected]
     assert reported[0].message.endswith(f": {names}")
     assert reported[0].remedy == "fill the template"
 
 
-@pytest.mark.parametrize("value", ["$HOME", "a {{ message }} b", "{% for x in y %}", "100 $"])
+@pytest.mark.parametrize(
+    "value",
+    ["$HOME", "$$TRITON_MODEL_DIRECTORY/a", "{{ m.content }}", "a {{ message }} b", "{% for x in y %}", "100 $"],
+)
 def test_other_texts_with_dollars_and_braces_are_legal(tmp_path, value):
     text = PRE + f'parameters {{ key: "a" value {{ string_value: "{value}" }} }}\n'
     assert findings(good(tmp_path, write("pre/config.pbtxt", text))) == ()
