@@ -48,7 +48,7 @@ def test_syntax_of_the_servers_newer_python_is_no_fault(tmp_path):
     assert brief(findings(root, server=(2, 51)))[0].startswith("error TR301 pre/1/model.py:11")
 
 
-@pytest.mark.parametrize("wrong", ["retrun 1", "print 'x'", "x = 1)"])
+@pytest.mark.parametrize("wrong", ["give 1", "print 'x'", "x = 1)"])
 @pytest.mark.parametrize("server", [None, (2, 51), (2, 60)])
 def test_syntax_that_no_python_accepts_is_an_error(tmp_path, wrong, server):
     root = good(tmp_path, write("pre/1/model.py", f"{MODEL_PY}\n\ndef f():\n    {wrong}\n"))
