@@ -121,6 +121,7 @@ they come from `--spec` or from these options; the options win. Without a value 
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
 | `--response-cache`, `--no-response-cache` | `--cache-config` in `spec.server.args` | TR506 |
 | only `--spec` | `spec.models` | TR509, TR510, TR511; all rules judge what the servers run |
+| only `--spec` | `--model-config-name` in `spec.server.args` | all rules judge `configs/NAME.pbtxt` where it exists |
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 
 In the pod, the check also knows the backends that NVIDIA's image lacks by its tag (TR132), and flags that switch off

@@ -33,10 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server=options.server_version,
         completion=options.completion,
         health_request=options.health_request,
+        config_name=options.config_name,
         lacks=tuple(options.lacks),
     )
     with collector.paused():
-        repository, findings = load(options.path, dict(options.model))
+        repository, findings = load(options.path, dict(options.model), expected.config_name)
         findings = judge(repository, findings, expected)
         whole = report(repository, findings, expected)
         print(text(options.path, repository, findings), end="")
@@ -93,6 +94,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="whether the server completes configurations; default: unknown",
     )
     parser.add_argument("--health-request", metavar="FILE", help="spec.healthRequest.file")
+    parser.add_argument("--config-name", default="", metavar="NAME", help="the server's --model-config-name")
     parser.add_argument(
         "--lacks", type=_names, default=[], metavar="A,B", help="backends that the server image doesn't have"
     )

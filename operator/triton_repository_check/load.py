@@ -126,11 +126,12 @@ _NO_OVERRIDES: Overrides = {}
 
 
 def load(
-    source: str | os.PathLike[str] | Store, settings: Overrides = _NO_OVERRIDES
+    source: str | os.PathLike[str] | Store, settings: Overrides = _NO_OVERRIDES, config_name: str = ""
 ) -> tuple[Repository, tuple[Finding, ...]]:
     """Loads the model repository in the directory `source`, or in a store. Returns it and the findings.
 
-    The models have the configurations with which the server runs them: those of the files, with `settings`.
+    The models have the configurations with which the server runs them: those of the files, with `settings`. With
+    `config_name`, the file is configs/NAME.pbtxt in models that have it.
 
     A file that can't be read or parsed becomes a finding, and its field in the Repository stays empty. Neither the
     content of the directory nor its absence raises an exception. Follows no link out of the repository.
@@ -141,7 +142,7 @@ def load(
     entries = reader.children("")
     for name, entry in entries.items():
         if entry.kind is FileKind.FOLDER:
-            model = _model(reader, name, settings.get(name, {}))
+            model = _model(reader, name, settings.get(name, {}), config_name)
             models[model.name] = model
         elif entry.kind is FileKind.OUTSIDE:
             reader.outside(name, entry.target)
@@ -161,9 +162,11 @@ def load(
     return repository, tuple(reader.findings)
 
 
-def _model(reader: _Reader, directory: str, settings: Mapping[str, Any]) -> Model:
+def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_name: str) -> Model:
     entries = reader.children(directory)
     config_file = join(directory, "config.pbtxt")
+    custom = join(directory, "configs", f"{config_name}.pbtxt")
+    has_custom = bool(config_name) and reader.files.look(custom).kind is FileKind.FILE
     folders: dict[str, frozenset[str]] = {}
     hidden: dict[str, list[str]] = {}
     closed = set()
@@ -179,7 +182,8 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any]) -> Mode
             folders[one_line(name)] = frozenset(map(one_line, inner))
             hidden[one_line(name)] = [join(path, name) for name, entry in inner.items() if not entry.readable]
             closed |= set() if entry.readable else {one_line(name)}  # reader.children has reported it
-    has_config = "config.pbtxt" in entries
+    config_file = custom if has_custom else config_file
+    has_config = has_custom or "config.pbtxt" in entries
     config, where = (ModelConfig() if settings else None), at(1, 1)
     if has_config:
         earlier = len(reader.findings)

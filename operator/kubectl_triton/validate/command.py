@@ -124,7 +124,7 @@ def validate(
     expected, settings = _expected(model, **options), spec_models.overrides(model) if model else {}
     try:
         with budget.limited(), images.repository(name, folder, is_image=target is None) as store:
-            repository, problems = load(store, settings)
+            repository, problems = load(store, settings, expected.config_name)
             findings = judge(repository, problems, expected)
             if with_server:
                 programs = [name for name, model in repository.models.items() if model.sources]

@@ -77,7 +77,8 @@ def flags(expected: Expected) -> list[str]:
     """Returns the options of tritonserver for the same configuration as in the pod."""
     cache = ["--cache-config=local,size=1048576"] if expected.response_cache else []
     control = ["--model-control-mode=explicit"] if expected.load_models else []
-    return [*cache, *control, *(f"--load-model={name}" for name in expected.load_models)]
+    names = [f"--model-config-name={expected.config_name}"] if expected.config_name else []
+    return [*cache, *control, *names, *(f"--load-model={name}" for name in expected.load_models)]
 
 
 def limits(expected: Expected) -> list[str]:

@@ -16,6 +16,7 @@ _NO_COMPLETION = re.compile(
     r"^--(disable-auto-complete-config|strict-model-config[=\n](true|on|1))$", re.MULTILINE | re.IGNORECASE
 )
 """Flags with which Triton needs a complete config.pbtxt."""
+_CONFIG_NAME = re.compile(r"^--model-config-name[=\n]([\w.-]+)$", re.MULTILINE)
 _CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
 
 
@@ -26,6 +27,7 @@ def expected(model: TritonModel) -> Expected:
     pod measures.
     """
     spec = model.spec
+    named = _CONFIG_NAME.search("\n".join(spec.server.args))
     cpu = (spec.server.resources.limits or {}).get("cpu")
     return Expected(
         entrypoint=spec.entrypoint,
@@ -37,6 +39,7 @@ def expected(model: TritonModel) -> Expected:
         server=versions.of_image(spec.server.image),
         completion=not _NO_COMPLETION.search("\n".join(spec.server.args)),
         health_request=spec.health_request.file if spec.health_request else None,
+        config_name=named[1] if named else "",
         lacks=() if _adds_backends(model) else versions.lacks(spec.server.image),
     )
 
@@ -58,6 +61,7 @@ def arguments(model: TritonModel) -> list[str]:
         "--response-cache" if values.response_cache else "--no-response-cache",
         *(["--no-completion"] if not values.completion else []),
         *([f"--health-request={values.health_request}"] if values.health_request else []),
+        *([f"--config-name={values.config_name}"] if values.config_name else []),
         *([f"--lacks={','.join(values.lacks)}"] if values.lacks else []),
         *([f"--server-version={values.server[0]}.{values.server[1]}"] if values.server else []),
     ]

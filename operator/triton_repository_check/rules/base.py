@@ -38,6 +38,8 @@ class Expected:
     """Whether the server completes configurations; None if unknown."""
     health_request: str | None = None
     """spec.healthRequest.file."""
+    config_name: str = ""
+    """The name of the configurations that the server reads before config.pbtxt (--model-config-name)."""
     lacks: tuple[str, ...] = ()
     """Backends that the server image certainly doesn't have."""
 

@@ -146,6 +146,8 @@ BACKENDS = {"containers": [{"name": "triton", "volumeMounts": [{"mountPath": "/o
         ({"server": {"args": ["--strict-model-config", "true"]}}, "--no-comp", ["--no-completion"]),
         ({"server": {"args": ["--disable-auto-complete-config"]}}, "--no-comp", ["--no-completion"]),
         ({"server": {"args": ["--strict-model-config=false"]}}, "--no-comp", []),
+        ({"server": {"args": ["--model-config-name=edge"]}}, "--config", ["--config-name=edge"]),
+        ({"server": {"args": ["--model-config-name", "edge"]}}, "--config", ["--config-name=edge"]),
         ({"server": {"resources": {"limits": {"habana.ai/gaudi": 1}}}}, "--gpus", ["--gpus=0"]),
         ({"server": {"resources": {"limits": {"google.com/tpu": 4}}}}, "--gpus", ["--gpus=0"]),
         ({"server": {"resources": {"limits": {"example.com/vgpu": 2}}}}, "--gpus", ["--gpus=2"]),

@@ -55,7 +55,8 @@ LEGAL = {
     "an error by a function": "def toError(text):\n    return pb_utils.TritonError(text)\n\n\n"
     + program('pb_utils.InferenceResponse(error=toError("x"))'),
     "a tensor by another name": program(
-        'pb_utils.InferenceResponse([T("OUT", given)])', "            T = pb_utils.Tensor\n"
+        'pb_utils.InferenceResponse([T("OUT", given), pb_utils.Tensor("X", given)])',
+        "            T = pb_utils.Tensor\n",
     ),
     "execute of another class": "class Step:\n    def execute(self, request):\n"
     '        return pb_utils.get_input_tensor_by_name(request, "IN")\n\n\n' + out("given"),

@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from support.mutations import remove, write
+from triton_repository_check.check import main
+from triton_repository_check.check_table import judge
+from triton_repository_check.load import load
 from unit.repository.gen import MODEL_PY, NET, PRE, brief, findings, good
 
 
@@ -108,6 +111,17 @@ def test_a_backend_that_the_server_image_lacks_is_an_error(tmp_path):
     assert findings(root, lacks=("vllm",)) == ()
     (root / "net/libtriton_onnxruntime.so").write_text("x")
     assert findings(root, lacks=("onnxruntime",)) == ()
+
+
+def test_the_server_reads_the_configuration_of_the_given_name(tmp_path):
+    """With --model-config-name it reads configs/NAME.pbtxt, and config.pbtxt in models that don't have it."""
+    plan = NET.replace('"onnxruntime"', '"tensorrt"')
+    root = good(tmp_path, write("net/config.pbtxt", plan), write("net/configs/edge.pbtxt", NET + "dims: 1\n"))
+    assert brief(judge(*load(root))) == ["error TR204 net/1"]
+    assert brief(judge(*load(root, config_name="edge"))) == ["error TR102 net/configs/edge.pbtxt:6:1"]
+    (root / "net/configs/edge.pbtxt").write_text(NET)
+    assert brief(judge(*load(root, config_name="edge"))) == []
+    assert main([str(root), "--config-name=edge"]) == 0
 
 
 def test_a_missing_configuration_is_an_error_if_a_flag_switches_off_its_completion(tmp_path):
