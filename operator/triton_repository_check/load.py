@@ -52,10 +52,10 @@ class _Reader:
         self.files = files
         self.findings: list[Finding] = []
 
-    def unreadable(self, path: str, reason: str) -> None:
+    def unreadable(self, path: str, reason: str, severity: Severity = Severity.ERROR) -> None:
         self._add(
             "TR002",
-            Severity.ERROR,
+            severity,
             path,
             f"cannot be read: {reason}",
             "make it readable for every user, so that servers can read it: chmod -R a+rX"
@@ -223,7 +223,7 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
     weights = _weights(reader, model)
     named = {join(directory, path) for path in model.named}
     for path in (path for version in model.served for path in hidden[str(version)] if path not in named):
-        reader.unreadable(path, os.strerror(errno.EACCES))
+        reader.unreadable(path, os.strerror(errno.EACCES), Severity.WARNING)  # the server may not need it
     pointers = {path for path, entry in weights.items() if _is_pointer(reader, join(directory, path), entry)}
     return replace(model, named={**model.named, **weights}, pointers=model.pointers | pointers)
 

@@ -21,8 +21,8 @@ from triton_repository_check.rules.source import (
 )
 
 _BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda)
-_PASS_ON = ("open", "torch.", "np.", "numpy.", "tf.", "warnings.", "threading.")
-"""Starts of context managers that don't suppress exceptions."""
+_PASS_ON = ("open(", "torch.", "np.", "numpy.", "tf.", "warnings.", "threading.")
+"""Starts of decorators and context managers that don't suppress exceptions."""
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -109,8 +109,10 @@ def _reads(tree: ast.Module, texts: dict[str, str], utils: Names) -> Iterator[Ca
 def certain(tree: ast.Module) -> Iterator[ast.AST]:
     """Returns the nodes of initialize and execute that are always reached: see `straight`."""
     for node in classes(tree):
-        for method in node.body:
-            if isinstance(method, Function) and method.name in ("initialize", "execute"):
+        methods = [method for method in node.body if isinstance(method, Function)]
+        for method in methods:
+            called = method.name in ("initialize", "execute")
+            if called and not any(map(_may_suppress, method.decorator_list)):
                 yield from straight(method.body)
 
 
@@ -120,7 +122,9 @@ def straight(body: list[ast.stmt]) -> Iterator[ast.AST]:
         match statement:
             case ast.For(body=inner) if _has_items(statement):
                 yield from straight(inner)
-            case ast.With(body=inner) if not any(_may_suppress(item.context_expr) for item in statement.items):
+            case ast.With(body=inner, items=items) if not any(
+                isinstance(item.context_expr, ast.Call) and _may_suppress(item.context_expr) for item in items
+            ):
                 yield from straight(inner)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() | ast.Return():
                 if not any(_is_branch(node) for node in ast.walk(statement)):
@@ -140,8 +144,8 @@ def _has_items(loop: ast.For | ast.comprehension) -> bool:
 
 
 def _may_suppress(manager: ast.expr) -> bool:
-    """Whether a context manager may suppress exceptions: contextlib.suppress, or one that isn't known."""
-    return isinstance(manager, ast.Call) and not ast.unparse(manager.func).startswith(_PASS_ON)
+    """Whether a decorator, or a call that makes a context manager, may suppress exceptions: all but known ones."""
+    return not ast.unparse(manager).startswith(_PASS_ON)
 
 
 def _writes(tree: ast.Module, texts: dict[str, str], utils: Names) -> Iterator[Call]:

@@ -34,7 +34,7 @@ def configuration(_: Repository, model: Model) -> Iterator[Finding]:
         return
     for file, tree in trees(model):
         for node in classes(tree):
-            methods = {item.name: item for item in node.body if isinstance(item, Function)}
+            methods = {item.name: item for item in node.body if isinstance(item, Function) and not item.decorator_list}
             if "initialize" in methods and len(methods["initialize"].args.args) > 1:
                 yield from _configuration(file, node, methods, model)
 

@@ -86,6 +86,9 @@ WRONG = "pb_utils.InferenceResponse(error=pb_utils.TritonError(ValueError(1)))"
     [
         (f"responses.append({WRONG})", "error"),
         (f"if given.any():\n                responses.append({WRONG})", "warning"),
+        (f"with self.ignoring():\n                responses.append({WRONG})", "warning"),
+        (f"with torch.no_grad():\n                responses.append({WRONG})", "error"),
+        (f"for _ in self.words:\n                responses.append({WRONG})", "warning"),
         (
             f"try:\n                pass\n            except ValueError:\n                responses.append({WRONG})",
             "warning",
@@ -334,6 +337,20 @@ def test_finds_missing_parameters_and_text_that_is_not_parsed(tmp_path, body, ex
         execute = "def execute(self, requests):\n"
         changes += [edit("slow/1/model.py", execute, execute + '        self.config["parameters"]["words"]\n')]
     assert slow(tmp_path, *changes) == [f"error {expected}"]
+
+
+@pytest.mark.parametrize(("decorator", "level"), [("torch.no_grad()", "error"), ("recovered", "warning")])
+def test_a_decorator_may_suppress_the_exception(tmp_path, decorator, level):
+    source = program(WRONG).replace("    def execute", f"    @{decorator}\n    def execute")
+    lines = slow(tmp_path, write("slow/1/model.py", f"import torch\nfrom company import recovered\n{source}"))
+    assert lines == [f"{level} TR318 slow/1/model.py:13:63"]
+
+
+def test_a_decorator_may_parse_the_configuration(tmp_path):
+    body = SETUP.format('        args["model_config"]["input"]\n').replace("    def init", "    @parsed\n    def init")
+    changes = (edit("slow/1/model.py", "    def execute", body),
+               edit("slow/1/model.py", "import numpy", "from company import parsed\nimport numpy"))  # fmt: skip
+    assert slow(tmp_path, *changes) == []
 
 
 def test_is_ready_takes_no_argument(tmp_path):
