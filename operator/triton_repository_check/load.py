@@ -164,9 +164,7 @@ def load(
 
 def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_name: str) -> Model:
     entries = reader.children(directory)
-    config_file = join(directory, "config.pbtxt")
-    custom = join(directory, "configs", f"{config_name}.pbtxt")
-    has_custom = bool(config_name) and reader.files.look(custom).kind is FileKind.FILE
+    config_file = _config_file(reader, directory, config_name)
     folders: dict[str, frozenset[str]] = {}
     hidden: dict[str, list[str]] = {}
     closed = set()
@@ -182,8 +180,7 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
             folders[one_line(name)] = frozenset(map(one_line, inner))
             hidden[one_line(name)] = [join(path, name) for name, entry in inner.items() if not entry.readable]
             closed |= set() if entry.readable else {one_line(name)}  # reader.children has reported it
-    config_file = custom if has_custom else config_file
-    has_config = has_custom or "config.pbtxt" in entries
+    has_config = "config.pbtxt" in entries or config_file != join(directory, "config.pbtxt")
     config, where = (ModelConfig() if settings else None), at(1, 1)
     if has_config:
         earlier = len(reader.findings)
@@ -207,11 +204,7 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
         folders=folders,
         files=frozenset(one_line(name) for name, entry in entries.items() if one_line(name) not in folders),
         closed=frozenset(closed),
-        unfilled=tuple(
-            (path[-1], node)
-            for path, node in strings(where)
-            if placeholders.names(node.text, bare=path[-1] in placeholders.FATAL)
-        ),
+        unfilled=placeholders.of_values(where),
         where=where,
     )
     model = replace(model, data=_data(reader, directory, model), named=_named(reader, directory, model))
@@ -226,6 +219,13 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
         reader.unreadable(path, os.strerror(errno.EACCES), Severity.WARNING)  # the server may not need it
     pointers = {path for path, entry in weights.items() if _is_pointer(reader, join(directory, path), entry)}
     return replace(model, named={**model.named, **weights}, pointers=model.pointers | pointers)
+
+
+def _config_file(reader: _Reader, directory: str, config_name: str) -> str:
+    """Returns the path of the configuration that the server reads."""
+    custom = join(directory, "configs", f"{config_name}.pbtxt")
+    has_custom = bool(config_name) and reader.files.look(custom).kind is FileKind.FILE
+    return custom if has_custom else join(directory, "config.pbtxt")
 
 
 def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from triton_repository_check.findings import Finding, Severity
-from triton_repository_check.places import Node
+from triton_repository_check.places import Node, strings
 from triton_repository_check.text import one_line
 
 PATTERN = re.compile(r"\$\{[A-Za-z_][\w.:-]*\}|\{\{-?[ \t]*[.$][\w.$ \t|\"-]*\}\}")
@@ -28,6 +28,11 @@ def unfilled(text: str) -> list[str]:
 def names(text: str, *, bare: bool = False) -> list[str]:
     """Returns the placeholders of a value; with `bare` also `$NAME`, for values that can't have a dollar sign."""
     return PATTERN.findall(text) or (_BARE.findall(text) if bare else [])
+
+
+def of_values(where: Node) -> tuple[tuple[str, Node], ...]:
+    """Returns the values of a configuration that have placeholders: the field's name and the position."""
+    return tuple((path[-1], node) for path, node in strings(where) if names(node.text, bare=path[-1] in FATAL))
 
 
 def finding(file: str, severity: Severity, names: Collection[str], place: Node) -> Finding:
