@@ -120,7 +120,7 @@ def _returned(file: str, execute: Function, results: _Values, sends: bool, passe
         return
     values = [(node, results.of(node.value, execute)) for node in returns(execute)]
     others = [node for node, value in values if value is Value.OTHER]
-    if not sends:
+    if not sends and not passes:
         yield from _wrong_elements(file, execute)
     if others:
         yield (error if len(others) == len(values) else warning)(
@@ -308,6 +308,8 @@ def _passes_requests_on(execute: Function, methods: dict[str, Function]) -> bool
                     value, variables
                 ):
                     return True
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() if _uses(node, variables):
+                    return True  # another thread may call it
                 case ast.AugAssign(target=ast.Attribute() | ast.Subscript(), value=value) if _uses(value, variables):
                     return True
     return False
@@ -333,7 +335,7 @@ def _of_requests(method: Function) -> set[str]:
     return variables
 
 
-def _uses(node: ast.expr, variables: set[str]) -> bool:
+def _uses(node: ast.expr | ast.stmt, variables: set[str]) -> bool:
     """Whether a value may contain what the variables contain. What pb_utils returns doesn't."""
     todo: list[ast.AST] = [node]
     while todo:

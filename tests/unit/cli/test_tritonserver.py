@@ -77,11 +77,12 @@ class TestFindings:
 
 
 def test_gets_the_same_flags_and_limits_as_in_the_pod():
-    expected = Expected(load_models=("a", "b"), response_cache=True, cpus=1.5, shared_memory=2**20)
+    expected = Expected(load_models=("a", "b"), response_cache=True, cpus=1.5, shared_memory=2**20, config_name="edge")
     assert limits(expected) == ["--shm-size=1048576", "--cpus=1.5"]
     assert flags(expected) == [
         "--cache-config=local,size=1048576",
         "--model-control-mode=explicit",
+        "--model-config-name=edge",
         "--load-model=a",
         "--load-model=b",
     ]

@@ -285,12 +285,19 @@ def test_rejects_values_that_are_not_a_list_of_responses(tmp_path, source):
 
 @pytest.mark.parametrize(
     "body",
-    ["vendor.answer(requests)", "batch = list(requests); self.worker.submit(batch)", "self.worker.pending += requests"],
+    [
+        "vendor.answer(requests)",
+        "def work(): vendor.answer(requests)\n\n        vendor.run(work)",
+        "batch = list(requests); self.worker.submit(batch)",
+        "self.worker.pending += requests",
+    ],
 )
 def test_warns_if_a_function_of_another_module_may_send_the_responses(tmp_path, body):
     source = "import vendor\n" + HEAD + f"    def execute(self, requests):\n        {body}\n"
     assert said(tmp_path / "a", source) == ["warning TR309 pre/1/model.py:6:5"]
-    assert said(tmp_path / "b", source + "        return []\n", DECOUPLED) == ["note TR309 pre/1/model.py:8:9"]
+    assert said(tmp_path / "b", source + "        return []\n") == []
+    (decoupled,) = said(tmp_path / "c", source + "        return []\n", DECOUPLED)
+    assert decoupled.startswith("note TR309")
 
 
 @pytest.mark.parametrize(
