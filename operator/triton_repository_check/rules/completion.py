@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.remedies import enum_value
 from triton_repository_check.rules.base import error, listed, warning
+from triton_repository_check.rules.calls import constants, literal
 from triton_repository_check.rules.source import Function, classes, inside, place, trees
 from triton_repository_check.schema import DataType, ModelConfig, type_name
 
@@ -34,17 +36,24 @@ def completion(_: Repository, model: Model) -> Iterator[Finding]:
                         if why := _fault(model.config, name, value):
                             remedy = "correct it, or correct config.pbtxt"
                             yield error(file, "TR317", f"{name}: {why}", remedy, place(call))
-                    yield from _declarations(file, method, judged)
+                    yield from _declarations(file, method, judged, constants(tree))
 
 
-def _declarations(file: str, method: Function, judged: set[int]) -> Iterator[Finding]:
-    """TR317: a tensor in a list, or behind a condition, has a data type that doesn't exist."""
+def _declarations(file: str, method: Function, judged: set[int], texts: dict[str, str]) -> Iterator[Finding]:
+    """TR317: a tensor in a list, or behind a condition, has a data type that doesn't exist. `texts`: constants."""
+    stored = Counter(
+        node.id for node in inside(method) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    for node in inside(method):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))) if stored[name] == 1:
+                texts = {**texts, name: text}
     for node in inside(method):
         if isinstance(node, ast.Dict) and id(node) not in judged:
             pairs = {key.value: value for key, value in zip(node.keys, node.values, strict=True)
                      if isinstance(key, ast.Constant)}  # fmt: skip
             kind = pairs.get("data_type")
-            if "dims" in pairs and isinstance(kind, ast.Constant) and (why := _unknown_type(kind.value)):
+            if "dims" in pairs and kind is not None and (why := _unknown_type(literal(kind, texts))):
                 yield warning(file, "TR317", why, "correct it, unless the code never runs", place(kind))
 
 

@@ -490,6 +490,8 @@ def test_rejects_incomplete_model_metrics(tmp_path, metrics, expected):
          "            c.add_output(t)", ["warning TR317 pre/1/model.py:13:47"]),
         ("if c:\n            c.add_output({'name': 'X', 'data_type': 'FP32', 'dims': [4]})",
          ["warning TR317 pre/1/model.py:14:53"]),
+        ("kind = 'FP32'\n        c.add_output({'name': 'X', 'data_type': kind, 'dims': [4]})",
+         ["warning TR317 pre/1/model.py:14:49"]),
         ("c.add_output({'name': 'X', 'data_type': 'FP32', 'dims': [4]})", ["error TR317 pre/1/model.py:13:9"]),
         ("for t in [{'name': 'X', 'data_type': 'TYPE_FP32', 'dims': [4]}]:\n            c.add_output(t)", []),
         ("print({'data_type': 'FP32'})", []),
