@@ -9,13 +9,15 @@ import pytest
 import yaml
 
 from support import allowed
-from support.api import Object
+from support.api import Object, eventually
 from support.controlplane import ROOT
 from support.people import Team, dry_run, refusal, tritonmodel
+from support.thresholds import MAX_QPS
 
 pytestmark = pytest.mark.integration
 
 SAMPLES = sorted(p for p in (ROOT / "manifests/samples").rglob("*.yaml") if p.name != "kustomization.yaml")
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 
 
@@ -342,22 +344,46 @@ def test_a_deletion_cannot_bypass_the_network_policy(team: Team) -> None:
     assert not admin.find("TritonModel", "detector")
 
 
+NOBODY = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "00000000-0000-0000-0000-000000000000"}
+OWNED = {"metadata": {"ownerReferences": [NOBODY]}}
+UNOWNED = {"metadata": {"ownerReferences": None}}
+
+
 def test_an_owner_cannot_bypass_the_network_policy(team: Team) -> None:
     """The garbage collector deletes an object whose owner doesn't exist."""
     developer, admin = team.api("developer"), team.api("netadmin")
     admin.create(tritonmodel("detector", networkPolicy={}))
     developer.create(tritonmodel("open"))
-    nobody = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "00000000-0000-0000-0000-000000000000"}
-    owned = {"metadata": {"ownerReferences": [nobody]}}
-    message = refusal(lambda: developer.patch("TritonModel", "detector", owned))
-    assert ", so may not change the owners of one that has spec.networkPolicy: leave it unchanged" in message
+    message = refusal(lambda: developer.patch("TritonModel", "detector", OWNED))
+    assert ", so may not set the owners of one that has spec.networkPolicy: leave it unchanged" in message
     developer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "b"}}})
-    developer.patch("TritonModel", "open", owned)
-    admin.patch("TritonModel", "detector", owned)
+    developer.patch("TritonModel", "open", OWNED)
+    admin.patch("TritonModel", "detector", OWNED)
     developer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "c"}}})
-    assert "change the owners" in refusal(
-        lambda: developer.patch("TritonModel", "detector", {"metadata": {"ownerReferences": None}})
-    )
+    developer.patch("TritonModel", "detector", UNOWNED)
+
+
+def test_an_owner_cannot_bypass_the_deletion_of_thresholds(team: Team) -> None:
+    """An administrator may refuse that deletion, as docs/security.md shows."""
+    developer, admin = team.api("developer"), team.api()
+    admin.create(tritonmodel("detector", {MAX_QPS: "80"}))
+    path = f"{ADMISSION}/validatingadmissionpolicybindings/threshold-deletion.tritonoperator.io"
+
+    def bind_with(*actions: str) -> None:
+        admin.request("PATCH", path, {"spec": {"validationActions": actions}}, "application/merge-patch+json")
+
+    before = admin.request("GET", path)["spec"]["validationActions"]
+    bind_with("Deny", "Audit")
+    try:
+        dry = developer.path("TritonModel", "detector") + "?dryRun=All"
+        eventually(lambda: "thresholds" in refusal(lambda: developer.request("DELETE", dry)), 60, "Deny")
+        message = refusal(lambda: developer.patch("TritonModel", "detector", OWNED))
+        assert "the deletion of detector with its owners also deletes its thresholds" in message, message
+        developer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "b"}}})
+        developer.create(tritonmodel("other"))
+        developer.patch("TritonModel", "other", OWNED)
+    finally:
+        bind_with(*before)
 
 
 @pytest.mark.parametrize("blocking", [0, "0%", "000%"])

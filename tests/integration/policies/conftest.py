@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="package")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    users = [*ROLES, "one-model", "stranger"]
+    users = [*ROLES, "one-model", "stranger", "model-deployer"]
     with controlplane.running(controllers=controlplane.has_controllers(), audit=AUDIT_POLICY, users=users) as plane:
         plane.install_crds()
         plane.install_keda()

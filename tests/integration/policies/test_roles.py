@@ -7,9 +7,11 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+import yaml
 
 from support import controlplane
-from support.api import Object, eventually
+from support.api import Api, Object, eventually
+from support.controlplane import ROOT
 from support.people import Team, bind, dry_run, refusal, tritonmodel
 from support.thresholds import MAX_QPS, PREFIX, annotate, current, spelled
 from triton_operator.api import names
@@ -194,6 +196,36 @@ def test_role_can_allow_the_thresholds_of_one_tritonmodel(team: Team) -> None:
     assert "may not set thresholds" in refusal(lambda: annotate(api, "other", max_qps="80"))
     nameless = {**tritonmodel(""), "metadata": {"generateName": "detector", "annotations": {MAX_QPS: "80"}}}
     assert "may not set thresholds" in refusal(lambda: api.create(nameless))
+
+
+def test_setting_owners_needs_the_permission_to_delete(team: Team) -> None:
+    """The garbage collector deletes an object when its owners are gone. The deployer of the example may not delete."""
+    developer, deployer = team.api("developer"), team.api("model-deployer")
+    _, role, _ = yaml.safe_load_all((ROOT / "examples/commit-to-live/deployer.yaml").read_text())
+    group = "rbac.authorization.k8s.io"
+    team.api().request("POST", f"/apis/{group}/v1/namespaces/{team.namespace}/roles", role)
+    bind(team.plane, team.namespace, "model-deployer", "Role", "model-deployer")
+    developer.create(tritonmodel("detector"))
+    owners = [owner(team.api(), name) for name in ("one", "two")]
+    eventually(lambda: not refusal(lambda: deployer.get("TritonModel", "detector")), 10, "the role in effect")
+
+    def owned(*by: Object) -> Object:
+        return {"metadata": {"ownerReferences": list(by)}}
+
+    message = refusal(lambda: deployer.patch("TritonModel", "detector", owned(*owners)))
+    assert "model-deployer may not delete the TritonModel detector, so may not set its owners" in message, message
+    deployer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "b"}}})
+    developer.patch("TritonModel", "detector", owned(*owners))
+    # The owners that a developer set don't block other changes. The owner that remains decides, so removing one counts.
+    deployer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "c"}}})
+    assert "may not set its owners" in refusal(lambda: deployer.patch("TritonModel", "detector", owned(owners[0])))
+    deployer.patch("TritonModel", "detector", owned())
+
+
+def owner(api: Api, name: str) -> Object:
+    """Creates an object and returns a reference to it."""
+    made = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": made["metadata"]["uid"]}
 
 
 def test_viewer_can_only_read(team: Team) -> None:
