@@ -40,7 +40,7 @@ def plane() -> Iterator[ControlPlane]:
         rules = [
             {"verbs": ["patch"], "apiGroups": ["apps"], "resources": ["deployments/status"]},
             {"verbs": ["patch"], "apiGroups": [""], "resources": ["pods/status", "services/status"]},
-            {"verbs": ["create"], "apiGroups": [""], "resources": ["pods/binding"]},
+            {"verbs": ["create"], "apiGroups": [""], "resources": ["pods/binding", "bindings"]},
             {
                 "verbs": ["patch"],
                 "apiGroups": ["tritonoperator.io"],
