@@ -20,9 +20,9 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     users = ["developer", "podmaker", "netadmin", "budgetadmin", "oncall", "statusmaker"]
-    # Some clusters have this plugin: to set blockOwnerDeletion, a client needs a permission on the owner.
-    plugin = ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
-    with controlplane.running(server_flags=plugin, audit=AUDIT_POLICY, users=users) as plane:
+    # Some clusters have these plugins. With the first one, clients need a permission on an owner to block its deletion.
+    plugins = ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement,AlwaysPullImages"]
+    with controlplane.running(server_flags=plugins, audit=AUDIT_POLICY, users=users) as plane:
         plane.install_crds()
         plane.install_monitoring()
         plane.install_keda()

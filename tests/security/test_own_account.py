@@ -8,11 +8,12 @@ import pytest
 
 from support import gen, operator_process
 from support.api import Api, Object, condition, eventually
-from support.people import Team, make, refusal
+from support.people import Team, dry_run, make, refusal
 from triton_operator.api import names
 
 pytestmark = pytest.mark.integration
 
+APPARMOR = "container.apparmor.security.beta.kubernetes.io"
 PRIVILEGES = f"{names.GROUP}/privileges"
 
 SPEC: Object = {"containers": [{"name": "a", "image": "a", "securityContext": {"privileged": True}}], "hostPID": True}
@@ -21,7 +22,7 @@ IMAGE = ([{"op": "replace", "path": "/spec/containers/0/image", "value": "b"}], 
 
 
 def deployment(name: str, pod: Object = SPEC, **metadata: object) -> Object:
-    labels = {"app": name}
+    labels = names.selector(name) if "ownerReferences" in metadata else {"app": name}
     return {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, **metadata},
         "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
@@ -76,6 +77,79 @@ def test_a_stolen_token_writes_nothing_of_others(team: Team) -> None:
     assert admin.find("Pod", "other")
 
 
+MINE = names.selector("mine")
+OTHERS: Object = {"app": "bank"}
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "mine"}
+PORTS = [{"port": 1}]
+QUERY = {"type": "prometheus", "metadata": {}}
+OWN: dict[str, tuple[str, Object]] = {
+    "Service": ("v1", {"selector": MINE, "ports": PORTS}),
+    "NetworkPolicy": ("networking.k8s.io/v1", {"podSelector": {"matchLabels": MINE}}),
+    "PodDisruptionBudget": ("policy/v1", {"selector": {"matchLabels": MINE}}),
+    "PodMonitor": ("monitoring.coreos.com/v1", {"selector": {"matchLabels": MINE}, "podMetricsEndpoints": []}),
+    "PrometheusRule": ("monitoring.coreos.com/v1", {"groups": []}),
+    "HorizontalPodAutoscaler": ("autoscaling/v2", {"scaleTargetRef": TARGET, "maxReplicas": 1}),
+    "ScaledObject": ("keda.sh/v1alpha1", {"scaleTargetRef": TARGET, "triggers": [QUERY]}),
+}
+"""The version and a spec of objects of the TritonModel `mine`."""
+FOREIGN: list[tuple[str, Object]] = [
+    ("Service", {"selector": OTHERS}),
+    ("Service", {"selector": None}),
+    ("Service", {"externalIPs": ["192.0.2.1"]}),
+    ("Service", {"type": "ExternalName", "externalName": "attacker.example.com"}),
+    ("Service", {"type": "NodePort"}),
+    ("NetworkPolicy", {"podSelector": {"matchLabels": None}}),
+    ("NetworkPolicy", {"podSelector": {"matchLabels": OTHERS}}),
+    ("PodDisruptionBudget", {"selector": {"matchLabels": None}}),
+    ("PodMonitor", {"selector": {"matchLabels": OTHERS}}),
+    ("HorizontalPodAutoscaler", {"scaleTargetRef": {**TARGET, "name": "bank"}}),
+    ("ScaledObject", {"scaleTargetRef": {**TARGET, "kind": "StatefulSet"}}),
+]
+
+
+def of_mine(kind: str, name: str = "mine", **spec: object) -> Object:
+    version, own = OWN[kind]
+    return {
+        "apiVersion": version, "kind": kind, "metadata": {"name": name, **owned("mine")}, "spec": {**own, **spec},
+    }  # fmt: skip
+
+
+def test_a_stolen_token_writes_only_names_selectors_and_targets_of_the_tritonmodel(team: Team) -> None:
+    admin, thief = team.api(), stolen(team)
+    for kind in OWN:
+        assert "those of their TritonModel" in refusal(lambda k=kind: dry_run(thief, of_mine(k, "bank"))), kind
+        thief.create(of_mine(kind))
+    for kind in ("ServiceAccount", "ConfigMap"):
+        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "mine", **owned("mine")}}
+        assert "those of their TritonModel" in refusal(lambda b=body: dry_run(thief, b)), kind
+    for kind, spec in FOREIGN:
+        said = refusal(lambda k=kind, s=spec: thief.patch(k, "mine", {"spec": s}))
+        assert "those of their TritonModel" in said, (kind, spec, said)
+    # What another client has set may stay while the operator writes something else, and it may set it back.
+    admin.patch("Service", "mine", {"spec": {"externalIPs": ["192.0.2.1"], "selector": OTHERS}})
+    thief.patch("Service", "mine", {"metadata": {"annotations": {"a": "b"}}})
+    thief.patch("Service", "mine", {"spec": {"externalIPs": None, "selector": {"app": None, **MINE}}})
+
+
+def test_a_stolen_token_evicts_no_pods_of_kubernetes_and_of_databases(team: Team) -> None:
+    admin = team.api()
+    for namespace, name, may in (
+        (team.namespace, "detector-6d4cf56db6-x7k2p", True),
+        (team.namespace, f"{'d' * 54}-6d4", True),  # cut off
+        (team.namespace, "mysql-0", False),  # of a StatefulSet
+        (team.namespace, "agent-x7k2p", False),  # of a DaemonSet
+        ("kube-system", "coredns-6d4cf56db6-x7k2p", False),
+    ):
+        name += "x7k2p" if len(name) == 58 else ""
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": container()}
+        admin.in_namespace(namespace).create(pod)
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        thief = stolen(team, namespace)
+        said = refusal(lambda t=thief, n=name, b=body: t.request("POST", f"{t.path('Pod', n)}/eviction", b))
+        assert ("own-account.tritonoperator.io" in said) != may, (name, said)
+        assert may or admin.in_namespace(namespace).find("Pod", name), name
+
+
 def container(**fields: object) -> Object:
     return {"containers": [{"name": "a", "image": "a", **fields}]}
 
@@ -92,6 +166,8 @@ FORBIDDEN = {
     "a privileged container": container(securityContext={"privileged": True}),
     "a privileged init container": {**container(), "initContainers": [{**SPEC["containers"][0], "name": "b"}]},
     "a capability": container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+    "the host of a probe": container(readinessProbe={"httpGet": {"port": 1, "host": "169.254.169.254"}}),
+    "the host of a hook": container(lifecycle={"preStop": {"tcpSocket": {"port": 1, "host": "10.0.0.1"}}}),
     "a host port": container(ports=[{"containerPort": 1, "hostPort": 1}]),
 }
 
@@ -105,6 +181,9 @@ def test_a_stolen_token_gets_no_privileges(team: Team) -> None:
         assert "own-account.tritonoperator.io" in said, (what, said)
         assert ("own account" if "account" in what else "baseline") in said, (what, said)
     fitting = deployment("mine", {**container(), "serviceAccountName": account}, **owned("mine"))
+    fitting["spec"]["template"]["metadata"]["annotations"] = {f"{APPARMOR}/a": "unconfined"}
+    assert "turn AppArmor off" in refusal(lambda: thief.create(fitting))
+    fitting["spec"]["template"]["metadata"]["annotations"] = {f"{APPARMOR}/a": "runtime/default"}
     assert refusal(lambda: thief.request("POST", thief.path("Deployment") + "?dryRun=All", fitting)) == ""
 
 

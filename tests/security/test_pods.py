@@ -80,6 +80,17 @@ def test_servers_meet_the_restricted_pod_security_standard(restricted: Api) -> N
 
 
 @pytest.mark.integration
+def test_always_pull_images_applies_to_all_images_of_a_server(restricted: Api) -> None:
+    """Otherwise a server could start an image of another team that is already on the node."""
+    for file in SAMPLES:
+        for one in (pod(d) for d in rendered(file)):
+            spec = restricted.request("POST", restricted.path("Pod") + "?dryRun=All", one)["spec"]
+            containers = [*spec["containers"], *spec["initContainers"]]
+            assert {c["imagePullPolicy"] for c in containers} == {"Always"}, one["metadata"]
+            assert all(v["image"]["pullPolicy"] == "Always" for v in spec["volumes"] if "image" in v), one["metadata"]
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("folder", INSTALLED)
 def test_installed_pods_meet_the_restricted_pod_security_standard(folder: str, restricted: Api) -> None:
     for deployment in installed(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from support import gen, operator_process
 from support.api import Object, condition, eventually
 from support.controlplane import ControlPlane
 from support.operator_process import Operator
-from support.people import Team, refusal, tritonmodel
+from support.people import RBAC, Team, refusal, tritonmodel
 from triton_operator.api import names
 from triton_operator.render.kept_template import pack, unpack
 
@@ -106,3 +107,33 @@ def test_a_pod_gets_no_requests_by_a_label_of_its_status_or_its_binding(team: Te
     # What the scheduler and the kubelet write.
     assert refusal(lambda: user.request("POST", path, {**binding, "metadata": {"name": "mine"}})) == ""
     assert refusal(lambda: user.patch("Pod", "mine", {"status": {"message": "a"}}, subresource="status")) == ""
+
+
+def test_only_a_kubelet_sets_the_address_of_a_server(team: Team) -> None:
+    """The operator and the Services would send requests to it."""
+    api, user = team.api(), team.api("statusmaker")
+    spec = {"containers": [{"name": "a", "image": "a"}]}
+    for name, labels in (("server", names.labels(gen.NAME)), ("other", {})):
+        api.create({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec,
+        })  # fmt: skip
+    moved = {"status": {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}]}}
+    unlabelled = {"metadata": {"labels": {names.LABEL_MODEL: None}}, **moved}
+    for change in (moved, unlabelled):
+        message = refusal(lambda c=change: user.patch("Pod", "server", c, subresource="status"))
+        assert "statusmaker may not change status.podIP of the server server" in message, message
+    user.patch("Pod", "server", {"status": {"message": "a"}}, subresource="status")
+    user.patch("Pod", "other", moved, subresource="status")
+    api.request("POST", f"/apis/{RBAC}/v1/namespaces/{team.namespace}/rolebindings", {
+        "metadata": {"name": "nodes"}, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "system:node"},
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": "system:nodes"}],
+    })  # fmt: skip
+    path = api.path("Pod", "server") + "/status"
+    kubelet = ("--as=system:node:node-1", "--as-group=system:nodes", "replace", "--raw", path, "-f", "-")
+
+    def refused() -> str:
+        pod = {**api.get("Pod", "server"), **moved}
+        return team.kubectl("", *kubelet, stdin=json.dumps(pod)).stderr
+
+    eventually(lambda: not refused(), 60, refused)
+    assert api.get("Pod", "server")["status"]["podIP"] == "10.0.0.9"

@@ -90,7 +90,8 @@ def test_protects_all_kinds_of_children() -> None:
         for kind in (kinds.POD, kinds.REPLICA_SET)
         for operation in ("CREATE", "UPDATE", "DELETE")
     }
-    assert rules("own_account.yaml") == writes | servers | {("apps", "deployments/scale", "UPDATE")}
+    subresources = {("apps", "deployments/scale", "UPDATE"), ("", "pods/eviction", "CREATE")}
+    assert rules("own_account.yaml") == writes | servers | subresources
 
 
 def test_asks_for_the_verbs_of_the_roles() -> None:
@@ -114,6 +115,7 @@ def test_knows_the_names_that_the_operator_gives() -> None:
     for file, words in {
         "own_account.yaml": (names.LABEL_MODEL, names.LABEL_MANAGED_BY, f"== '{names.KIND}'"),
         "servers.yaml": (names.LABEL_MODEL,),
+        "server_addresses.yaml": (names.LABEL_MODEL,),
         "generated.yaml": (names.LABEL_MODEL, names.LABEL_MANAGED_BY),
         "thresholds.yaml": (names.ANNOTATION_CALIBRATION,),
         "pod_template.yaml": (f"'{names.CONTAINER_SERVER}'",),
