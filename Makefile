@@ -30,8 +30,8 @@ properties: ## Test generated bad input against a real API server
 	@hack/test.sh properties
 compat: ## Test the operator on the oldest and the newest Kubernetes, or on others: make compat KUBERNETES="v1.33.5 v1.34.4"
 	@hack/compat.sh
-soak: ## Run faults and properties for longer, with more kills and more examples
-	@SOAK=1 hack/test.sh faults properties
+soak: ## Run faults, properties and attacks for longer, with more kills and more examples
+	@SOAK=1 hack/test.sh faults properties security
 e2e: ## Test the installation in a kind cluster
 	@hack/test.sh e2e
 lint: venv ## Run ruff, mypy and import-linter, and check for stale generated files

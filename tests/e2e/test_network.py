@@ -68,8 +68,7 @@ def enforced(shared_namespace: Namespace) -> None:
 
 
 def test_only_its_clients_can_connect_to_a_server(cluster: Cluster, namespace: Namespace) -> None:
-    for name in ("client", "stranger"):
-        add_pod(namespace, name)
+    client_url, _ = (add_pod(namespace, name) for name in ("client", "stranger"))
     policy = {"clients": [{"podSelector": {"matchLabels": {"role": "client"}}}]}
     # ModelsLoaded shows that the kubelet and the operator can reach the server, and that it needs no egress.
     namespace.deploy("isolated", cluster.image(), networkPolicy=policy)
@@ -78,14 +77,26 @@ def test_only_its_clients_can_connect_to_a_server(cluster: Cluster, namespace: N
     url = address(server, "/v2/health/ready")
     eventually(lambda: reaches(namespace, "client", url), 60)
     eventually(lambda: not reaches(namespace, "stranger", url), 60)
-    (operator, *_) = cluster.api.list("Pod", "app.kubernetes.io/name=triton-operator", NAMESPACE)
-    operator_url = f"http://{operator['status']['podIP']}:8080/healthz"
-    eventually(lambda: reaches(namespace, "client", url), 60)
-    eventually(lambda: reaches(namespace, "client", operator_url), 60)
-    assert not reaches(namespace, server["metadata"]["name"], operator_url, "-c", "triton")
+    server_name = server["metadata"]["name"]
+    eventually(lambda: reaches(namespace, "stranger", client_url), 60)
+    assert not reaches(namespace, server_name, client_url, "-c", "triton")
     namespace.api.patch("TritonModel", "isolated", {"spec": {"networkPolicy": None}})
     eventually(lambda: reaches(namespace, "stranger", url), 60, "the policy is deleted")
-    eventually(lambda: reaches(namespace, server["metadata"]["name"], operator_url, "-c", "triton"), 60)
+    eventually(lambda: reaches(namespace, server_name, client_url, "-c", "triton"), 60)
+
+
+def test_no_pod_of_a_tenant_can_connect_to_the_operator(cluster: Cluster, namespace: Namespace) -> None:
+    """Its ports are for metrics, from the namespaces of Prometheus, and for the kubelet's probes."""
+    namespace.deploy("echo", cluster.image())
+    (server,) = namespace.pods("echo")
+    add_pod(namespace, "stranger")
+    own = Namespace(cluster, NAMESPACE, cluster.api.in_namespace(NAMESPACE))
+    leader = cluster.leader()
+    host = own.api.get("Pod", leader)["status"]["podIP"]
+    for port in ("8080/metrics", "8081/healthz"):
+        eventually(lambda p=port: reaches(own, leader, f"http://127.0.0.1:{p}"), 60)
+        assert not reaches(namespace, "stranger", f"http://{host}:{port}")
+        assert not reaches(namespace, server["metadata"]["name"], f"http://{host}:{port}", "-c", "triton")
 
 
 def test_the_operator_can_connect_to_servers_only(cluster: Cluster, namespace: Namespace) -> None:

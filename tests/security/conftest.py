@@ -4,51 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from support import controlplane, operator_process
+from support import guarded
 from support.api import eventually
-from support.controlplane import ROOT, ControlPlane
-from support.people import RBAC, Team, apply_folder, bind, dry_run, refusal, tritonmodel
+from support.controlplane import ControlPlane
+from support.people import Team, bind, dry_run, refusal, tritonmodel
 
-AUDIT_POLICY = Path(__file__).parent / "audit.yaml"
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    users = ["developer", "podmaker", "netadmin", "budgetadmin", "oncall", "statusmaker"]
     # Some clusters have these plugins. With the first one, clients need a permission on an owner to block its deletion.
-    plugins = ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement,AlwaysPullImages"]
-    with controlplane.running(server_flags=plugins, audit=AUDIT_POLICY, users=users) as plane:
-        plane.install_crds()
-        plane.install_monitoring()
-        plane.install_keda()
-        operator_process.install(plane)
-        for folder in ("rbac", "policies"):
-            apply_folder(plane, ROOT / "manifests" / folder)
-        for user, group, plural in (
-            ("podmaker", "", "pods"),
-            ("netadmin", "networking.k8s.io", "networkpolicies"),
-            ("budgetadmin", "policy", "poddisruptionbudgets"),
-        ):
-            rules = [{"verbs": ["create"], "apiGroups": [group], "resources": [plural]}]
-            role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
-            plane.api.create(role)
-        rules = [
-            {"verbs": ["patch"], "apiGroups": ["apps"], "resources": ["deployments/status"]},
-            {"verbs": ["patch"], "apiGroups": [""], "resources": ["pods/status", "services/status"]},
-            {"verbs": ["create"], "apiGroups": [""], "resources": ["pods/binding", "bindings"]},
-            {
-                "verbs": ["patch"],
-                "apiGroups": ["tritonoperator.io"],
-                "resources": ["tritonmodels/status", "tritonmodels/scale"],
-            },
-        ]
-        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "statusmaker"}, "rules": rules}
-        plane.api.create(role)
+    with guarded.running("OwnerReferencesPermissionEnforcement", "AlwaysPullImages") as plane:
         yield plane
 
 
@@ -60,6 +30,7 @@ def team(plane: ControlPlane) -> Team:
     - `podmaker`, `netadmin` and `budgetadmin` may also create pods, NetworkPolicies and PodDisruptionBudgets.
     - `oncall` may set thresholds.
     - `statusmaker` may only write the status of Deployments, Services, pods and TritonModels, and bind pods.
+    - `updater` may only read and change TritonModels.
     """
     team = Team(plane, f"team-{next(_numbers)}")
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
@@ -73,6 +44,7 @@ def team(plane: ControlPlane) -> Team:
         ("budgetadmin", "budgetadmin"),
         ("oncall", "tritonmodel-oncall"),
         ("statusmaker", "statusmaker"),
+        ("updater", "updater"),
     ):
         bind(plane, team.namespace, user, "ClusterRole", role)
     probe = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})

@@ -230,8 +230,9 @@ def evict_a_server(api: Api, operator: Operator) -> None:
     """Makes the operator evict a server that has stopped answering its health request."""
     make(api, "broken", replicas=1, healthRequest={"file": "detection/health.json"})
     eventually(lambda: api.find("Deployment", "broken"), SOON, lambda: operator.log)
-    add_pod(api, gen.put("status.podIP", ""), gen.stopped_answering(), name="broken-1", model="broken")
-    eventually(lambda: "deletionTimestamp" in api.get("Pod", "broken-1")["metadata"], SOON, lambda: operator.log)
+    name = "broken-6d4cf56db6-x7k2p"  # as Kubernetes names it
+    add_pod(api, gen.put("status.podIP", ""), gen.stopped_answering(), name=name, model="broken")
+    eventually(lambda: "deletionTimestamp" in api.get("Pod", name)["metadata"], SOON, lambda: operator.log)
 
 
 def delete_leftovers(api: Api, operator: Operator) -> None:

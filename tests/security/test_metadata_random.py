@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support import gen, operator_process
+from support import guarded as guarded_plane
 from support.api import Api, Object, eventually
+from support.controlplane import ControlPlane
 from support.people import Team, refusal, tritonmodel
 from support.thresholds import MAX_QPS
 from triton_operator.api import names
@@ -18,12 +21,16 @@ pytestmark = pytest.mark.integration
 
 ROUNDS = 1500 if os.environ.get("SOAK") else 100
 NOBODY = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "00000000-0000-0000-0000-000000000000"}
+SERVER, POD, OPEN = "a server", "another pod", "a TritonModel without networkPolicy"
+OBJECTS = {SERVER: ("Pod", "server"), POD: ("Pod", "other"), OPEN: (names.KIND, "open")}
 WAYS = [
     ("statusmaker", "Deployment", "status"), ("statusmaker", "Service", "status"),
     ("statusmaker", names.KIND, "status"), ("statusmaker", names.KIND, "scale"),
     ("developer", names.KIND, ""), ("developer", "Deployment", ""), ("oncall", names.KIND, ""),
+    ("statusmaker", SERVER, "status"), ("statusmaker", POD, "status"), ("statusmaker", POD, "binding"),
+    ("statusmaker", POD, "bindings"), ("updater", OPEN, ""),
 ]  # fmt: skip
-"""User, kind and subresource. The developer may not write Deployments at all."""
+"""User, kind (or an object) and subresource. The developer may not write Deployments at all."""
 
 
 def metadata(source: random.Random, uid: str) -> Object:
@@ -46,6 +53,53 @@ def metadata(source: random.Random, uid: str) -> Object:
     return out
 
 
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Without admission plugins, which refuse some of these owners too."""
+    with guarded_plane.running() as plane:
+        yield plane
+
+
+def add_pod(api: Api, name: str, labels: Object) -> None:
+    spec = {"containers": [{"name": "a", "image": "a"}]}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec})
+
+
+def attempt(api: Api, client: Api, kind: str, subresource: str, body: Object) -> str:
+    """Sends the request. Returns the API server's refusal; "" without."""
+    name_of = OBJECTS.get(kind, (kind, gen.NAME))
+    if subresource.startswith("binding"):
+        return bind_pod(api, client, subresource, body["metadata"])
+    answer = refusal(lambda: client.patch(*name_of, body, subresource=subresource))
+    if kind == SERVER and not answer:
+        # To remove the label takes the requests from the pod, as its deletion does.
+        assert label(api.get(*name_of)) in ("", gen.NAME), body
+        api.patch(*name_of, {"metadata": {"labels": names.selector(gen.NAME)}})
+    return answer
+
+
+def bind_pod(api: Api, client: Api, resource: str, metadata: Object) -> str:
+    """Binds the other pod, with this metadata."""
+    _, name = OBJECTS[POD]
+    kept = {key: {k: v for k, v in metadata.get(key, {}).items() if v is not None} for key in ("labels", "annotations")}
+    binding = {
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **kept},
+        "target": {"kind": "Node", "name": "a"},
+    }  # fmt: skip
+    path = client.path("Pod", name) + "/binding" if resource == "binding" else f"{client.path('Pod')[:-4]}bindings"
+    answer = refusal(lambda: client.request("POST", path, binding))
+    if not answer:
+        # A pod can be bound only once.
+        assert not label(api.get("Pod", name)), metadata
+        api.request("DELETE", api.path("Pod", name), {"gracePeriodSeconds": 0})
+        add_pod(api, name, {"app": "other"})
+    return answer
+
+
+def label(pod: Object) -> str:
+    return str(pod["metadata"].get("labels", {}).get(names.LABEL_MODEL, ""))
+
+
 def guarded(api: Api) -> list[Object]:
     """Returns what only the operator, or a user with more rights, may change."""
     found = []
@@ -56,6 +110,9 @@ def guarded(api: Api) -> list[Object]:
     thresholds = {k: v for k, v in model["metadata"]["annotations"].items() if k in (MAX_QPS, "max_qps")}
     owners = model["metadata"].get("ownerReferences")
     found.append({"uid": model["metadata"]["uid"], "owners": owners, "thresholds": thresholds, "spec": model["spec"]})
+    found.append({"owners": api.get(names.KIND, "open")["metadata"].get("ownerReferences")})
+    server, other = (api.get(*OBJECTS[pod]) for pod in (SERVER, POD))
+    found.append({"label": label(server), "address": server["status"].get("podIP"), "label of others": label(other)})
     return found
 
 
@@ -65,6 +122,8 @@ def test_random_metadata_changes_nothing_that_is_guarded(team: Team, tmp_path: P
     source, api = random.Random(seed), team.api()
     api.create(tritonmodel(gen.NAME, {MAX_QPS: "80"}, networkPolicy={}))
     uid = api.create(tritonmodel("open"))["metadata"]["uid"]
+    add_pod(api, "server", names.labels(gen.NAME))
+    add_pod(api, "other", {"app": "other"})
     kubeconfig = operator_process.install(team.plane)
     with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=team.namespace) as operator:
         eventually(lambda: api.find("Service", gen.NAME), 20, lambda: operator.log)
@@ -73,8 +132,10 @@ def test_random_metadata_changes_nothing_that_is_guarded(team: Team, tmp_path: P
     before, refused = guarded(api), 0
     for number in range(ROUNDS):
         user, kind, subresource = source.choice(WAYS)
-        body = {"metadata": metadata(source, uid)}
-        answer = refusal(lambda u=user, k=kind, s=subresource, b=body: clients[u].patch(k, gen.NAME, b, subresource=s))
+        body: Object = {"metadata": metadata(source, uid)}
+        if kind in (SERVER, POD) and source.random() < 0.5:
+            body["status"] = {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}]}
+        answer = attempt(api, clients[user], kind, subresource, body)
         if user == "oncall" and not answer:
             # They may set thresholds.
             api.patch(names.KIND, gen.NAME, {"metadata": {"annotations": {MAX_QPS: "80", "max_qps": None}}})

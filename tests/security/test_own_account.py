@@ -214,15 +214,25 @@ def test_the_operator_works_under_the_policy(team: Team, tmp_path: Path) -> None
     with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=team.namespace) as operator:
         make(api, replicas=2)
         eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), 10, lambda: operator.log)
-        # A user removes the label, or the owner; the operator restores both.
-        for lost in ({"labels": {names.LABEL_MANAGED_BY: None}}, {"ownerReferences": None}):
-            api.patch("Service", gen.NAME, {"metadata": lost})
-            eventually(
-                lambda: api.get("Service", gen.NAME)["metadata"].get("ownerReferences")
-                and names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"],
-                10, lambda: operator.log[-3000:],
-            )  # fmt: skip
+        # A user removes the label, or the owner, and edits a port; the operator restores all.
+        ports = api.get("Service", gen.NAME)["spec"]["ports"]
+        lost: Object = {"labels": dict.fromkeys(names.labels(gen.NAME))}
+        unowned: Object = {"ownerReferences": None}
+        edited = {"ports": [{**ports[0], "port": 80}], "selector": {"app": "bank", names.LABEL_MODEL: None}}
+        for change in (
+            {"metadata": lost},
+            {"metadata": unowned},
+            *({"metadata": m, "spec": edited} for m in (lost, unowned)),
+        ):
+            api.patch("Service", gen.NAME, change)
+            eventually(lambda: restored(api.get("Service", gen.NAME), ports), 10, lambda: operator.log[-3000:])
         api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 1}})
         eventually(lambda: not api.find("PodDisruptionBudget", gen.NAME), 10, lambda: operator.log[-3000:])
         assert "own-account" not in operator.log
         assert operator.stop() == 0
+
+
+def restored(service: Object, ports: list[Object]) -> bool:
+    metadata, spec = service["metadata"], service["spec"]
+    has_owner = bool(metadata.get("ownerReferences")) and names.LABEL_MANAGED_BY in metadata.get("labels", {})
+    return has_owner and (spec["ports"], spec["selector"]) == (ports, names.selector(gen.NAME))

@@ -11,6 +11,7 @@ from integration.policies.objects import generated
 from support import controlplane, operator_process
 from support.api import Api, eventually
 from support.controlplane import AUDIT_POLICY, ROOT, ControlPlane
+from support.costs import old_tritonmodel
 from support.people import Team, apply_folder, bind, dry_run, refusal, tritonmodel
 from support.thresholds import MAX_QPS, PREFIX
 
@@ -30,6 +31,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         plane.install_crds()
         plane.install_keda()
         plane.api.create(tritonmodel("stored-before", {MAX_QPS: "fast", f"{PREFIX}depth": "2"}))
+        plane.api.create(old_tritonmodel())
         plane.api.create(tritonmodel("too-many-before", {f"{MAX_QPS}.{n}": "1" for n in range(1, 71)}))
         operator_process.install(plane)
         for folder in ("rbac", "policies"):

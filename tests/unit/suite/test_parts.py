@@ -82,6 +82,16 @@ def test_the_pure_properties_belong_to_the_long_form() -> None:
     assert chosen(["unit"], soak=True) == chosen(["unit"])
 
 
+def test_the_long_form_runs_every_test_that_has_one() -> None:
+    (names,) = re.findall(r"SOAK=1 hack/test.sh (.*)", (settings.ROOT / "Makefile").read_text())
+    folders = {path for part in chosen(names.split(), soak=True) for path in part.paths}
+    tests = (settings.ROOT / "tests").rglob("test_*.py")
+    longer = [file for file in tests if re.search(r"environ\.get\(.SOAK.\)", file.read_text())]
+    assert len(longer) >= 3
+    for file in longer:
+        assert any(file.is_relative_to(settings.ROOT / folder) for folder in folders), file
+
+
 def test_the_makefile_has_a_target_for_each_group() -> None:
     targets = re.findall(r"^([a-z0-9-]+):", (settings.ROOT / "Makefile").read_text(), re.MULTILINE)
     assert GROUPS.keys() <= set(targets)
