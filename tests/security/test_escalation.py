@@ -46,6 +46,7 @@ REFUSED: list[tuple[Object, str]] = [
     (pod(hostUsers=True), "spec.podTemplate.spec.hostUsers"),
     (pod(shareProcessNamespace=True), "spec.podTemplate.spec.shareProcessNamespace"),
     (server(ports=[{"containerPort": 8000, "hostPort": 80}]), "containers[triton].ports"),
+    (pod(containers=[{"name": "triton"}, {"name": "triton"}]), "several containers with the name triton"),
     (pod(volumes=[HOST]), "the volume data"),
     (pod(volumes=[{**EMPTY, **HOST}]), "the volume data"),
     # Selection of nodes
@@ -437,13 +438,15 @@ def test_checks_the_largest_template_that_the_schema_allows(team: Team) -> None:
     """The policy stays within the API server's cost limit and still refuses every fault."""
     names = [f"v{n}" for n in range(64)]
     variables = [{"name": f"{name}-{n}", "value": "x"} for name in names for n in range(2)]
-    spec = pod(
-        volumes=[{"name": name, "emptyDir": {}} for name in names],
-        containers=[{"name": "triton", "env": variables, "volumeMounts": [MOUNT] * 64}] * 16,
-    )
-    obj = tritonmodel("many", **spec)
-    assert "need the verb create on pods" in refusal(lambda: dry_run(team.api("developer"), obj))
-    assert not refusal(lambda: dry_run(team.api("podmaker"), obj))
+    for number in (1, 16):
+        spec = pod(
+            volumes=[{"name": name, "emptyDir": {}} for name in names],
+            containers=[{"name": "triton", "env": variables, "volumeMounts": [MOUNT] * 64}] * number,
+        )
+        obj = tritonmodel("many", **spec)
+        message = refusal(lambda o=obj: dry_run(team.api("developer"), o))
+        assert "may not use several containers" in message if number > 1 else "the verb create on pods" in message
+        assert not refusal(lambda o=obj: dry_run(team.api("podmaker"), o))
 
 
 def test_security_page_has_the_allow_list() -> None:
