@@ -157,7 +157,7 @@ def test_oncall_can_change_thresholds_only(team: Team) -> None:
     assert current(team, name) == expected
 
     last_applied = "kubectl.kubernetes.io/last-applied-configuration"
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"}
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"}
     for change, part in (
         ({"spec": {"replicas": 5}}, "spec"),
         ({"spec": {"server": {"image": "triton:2"}}, "metadata": {"annotations": {"max_qps": "91"}}}, "spec"),
@@ -165,10 +165,12 @@ def test_oncall_can_change_thresholds_only(team: Team) -> None:
         ({"metadata": {"annotations": {"example.com/note": "yours"}}}, "the annotation example.com/note"),
         ({"metadata": {"annotations": {last_applied: "{}"}}}, f"the annotation {last_applied}"),
         ({"metadata": {"finalizers": ["example.com/wait"]}}, "finalizers"),
-        ({"metadata": {"ownerReferences": [owner]}}, "ownerReferences"),
     ):  # fmt: skip
         message = refusal(lambda c=change: oncall.patch("TritonModel", name, c))
         assert f"oncall may set thresholds, but not change {part}: that needs the verb update" in message, message
+    # Two policies refuse this.
+    message = refusal(lambda: oncall.patch("TritonModel", name, {"metadata": {"ownerReferences": [reference]}}))
+    assert "change ownerReferences" in message or "may not set its owners" in message, message
     for send in (
         lambda: oncall.create(tritonmodel("another")),
         lambda: oncall.apply(tritonmodel("another", {MAX_QPS: "1"})),
