@@ -1,4 +1,7 @@
-"""A flood of the operator's ports, which any pod that reaches them can cause, stops no probe and no Lease."""
+"""A flood of the operator's port for metrics, and silent connections to its probes, stop no probe and no Lease.
+
+Any pod that reaches the ports can cause both.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ MODELS, CLIENTS, SILENT, PROBES = 100, 8, 200, 20
 
 @contextlib.contextmanager
 def flood(address: tuple[str, int], probe_address: tuple[str, int]) -> Iterator[list[int]]:
-    """Requests the metrics without a pause, and opens silent connections to both ports all the time.
+    """Requests the metrics and opens silent connections to their port, both without a pause.
 
-    Yields the sizes of answers.
+    Also takes each place of the probes' port again as soon as it is free. Yields the sizes of answers.
     """
     over, sizes = threading.Event(), list[int]()
 
@@ -38,9 +41,9 @@ def flood(address: tuple[str, int], probe_address: tuple[str, int]) -> Iterator[
             ) as answer:  # fmt: skip
                 sizes.append(len(answer.read()))
 
-    def connect(address: tuple[str, int]) -> None:
+    def connect(address: tuple[str, int], pause: float = 0.0) -> None:
         held: list[socket.socket] = []
-        while not over.is_set():
+        while not over.wait(pause):
             with contextlib.suppress(OSError):
                 held.append(socket.create_connection(address, timeout=1))
             for old in held[:-SILENT]:
@@ -48,7 +51,8 @@ def flood(address: tuple[str, int], probe_address: tuple[str, int]) -> Iterator[
             del held[:-SILENT]
 
     threads = [threading.Thread(target=request) for _ in range(CLIENTS)]
-    threads += [threading.Thread(target=connect, args=(place,)) for place in (address, probe_address)]
+    threads.append(threading.Thread(target=connect, args=(address,)))
+    threads.append(threading.Thread(target=connect, args=(probe_address, 0.2)))
     for thread in threads:
         thread.start()
     try:
@@ -59,7 +63,7 @@ def flood(address: tuple[str, int], probe_address: tuple[str, int]) -> Iterator[
             thread.join()
 
 
-def test_a_flood_of_both_ports_stops_neither_probes_nor_the_lease(
+def test_a_flood_and_silent_connections_stop_neither_probes_nor_the_lease(
     control_plane: ControlPlane, api: Api, tmp_path: Path
 ) -> None:
     kubeconfig = operator_process.install(control_plane)
@@ -75,10 +79,10 @@ def test_a_flood_of_both_ports_stops_neither_probes_nor_the_lease(
         before = spec()
         with flood(operator.metrics_address, operator.probe_address) as sizes:
             eventually(lambda: len(sizes) > 5, 60, "answers of the flooded port")
-            for _ in range(PROBES):
-                assert operator.get("/healthz") == "ok"
-                assert operator.get("/readyz") == "ok"
-                time.sleep(0.5)  # the flood needs time to do harm
+            for path in ("/healthz", "/readyz") * PROBES:
+                # A kubelet restarts the container after three failed probes.
+                assert "ok" in (operator.get(path) for _ in range(3))
+                time.sleep(0.25)  # the flood needs time to do harm
         after = spec()
         assert after["holderIdentity"] == before["holderIdentity"]
         assert str(after["renewTime"]) > str(before["renewTime"])
