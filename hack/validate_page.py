@@ -119,13 +119,13 @@ they come from `--spec` or from these options; the options win. Without a value 
 | `--cpus` | `spec.server.resources.limits.cpu` | TR505 |
 | `--gpus` | extended resources of the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
-| `--response-cache`, `--no-response-cache` | `--cache-config` in `spec.server.args` | TR506 |
+| `--server-arg FLAG`, repeatable | `spec.server.args` | TR104, TR504, TR506, TR512, TR513; `--model-config-name` |
+| only `--spec` | `limits.ephemeral-storage` with `modelImage.delivery: Copy` | TR514 |
 | only `--spec` | `spec.models` | TR509, TR510, TR511; all rules judge what the servers run |
-| only `--spec` | `--model-config-name` in `spec.server.args` | all rules judge `configs/NAME.pbtxt` where it exists |
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 
-In the pod, the check also knows the backends that NVIDIA's image lacks by its tag (TR132), and flags that switch off
-the completion of configurations (TR104). Neither is an option; use `--spec`.
+In the pod, the check also knows the backends that NVIDIA's image lacks by its tag (TR132). This is no option; use
+`--spec`.
 
 Some findings follow from what the source of a model.py proves: the kinds of arguments (TR318), numpy's types (TR319),
 and the models that it calls (TR320, TR321). What a variable may be in several ways is not judged.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repository_check import collector, overrides, versions, view
+from triton_repository_check import collector, overrides, server_flags, versions, view
 from triton_repository_check.check_table import Expected, judge
 from triton_repository_check.formats import text
 from triton_repository_check.load import load
@@ -29,15 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
         gpus=options.gpus,
         cpus=options.cpus,
-        response_cache=options.response_cache,
+        flags=server_flags.parse(options.server_arg),
+        storage=options.storage,
         server=options.server_version,
-        completion=options.completion,
         health_request=options.health_request,
-        config_name=options.config_name,
         lacks=tuple(options.lacks),
     )
     with collector.paused():
-        repository, findings = load(options.path, dict(options.model), expected.config_name)
+        repository, findings = load(
+            options.path, dict(options.model), expected.config_name, measured=expected.storage is not None
+        )
         findings = judge(repository, findings, expected)
         whole = report(repository, findings, expected)
         print(text(options.path, repository, findings), end="")
@@ -84,17 +85,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, help="number of GPUs that the server sees; default: unknown")
     parser.add_argument("--cpus", type=float, metavar="CORES", help="the server's CPU limit; default: unknown")
     parser.add_argument(
-        "--response-cache",
-        action=argparse.BooleanOptionalAction,
-        help="whether the server has a response cache; default: unknown",
+        "--storage",
+        type=int,
+        metavar="BYTES",
+        help="limit of the disk space that has a copy of the repository; default: unknown",
     )
-    parser.add_argument(
-        "--completion",
-        action=argparse.BooleanOptionalAction,
-        help="whether the server completes configurations; default: unknown",
-    )
+    parser.add_argument("--server-arg", action="append", default=[], metavar="FLAG", help="an argument of tritonserver")
     parser.add_argument("--health-request", metavar="FILE", help="spec.healthRequest.file")
-    parser.add_argument("--config-name", default="", metavar="NAME", help="the server's --model-config-name")
     parser.add_argument(
         "--lacks", type=_names, default=[], metavar="A,B", help="backends that the server image doesn't have"
     )

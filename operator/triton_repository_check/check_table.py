@@ -145,6 +145,9 @@ CODES = {
     "TR509": "spec.models names a model that doesn't exist, or that can't be changed",
     "TR510": "spec.models: a field or a value that config.pbtxt can't have",
     "TR511": "spec.models changes the shapes that clients see",
+    "TR512": "rate_limiter without --rate-limit=execution_count",
+    "TR513": "rate_limiter: too few of a resource",
+    "TR514": "the repository is larger than the limit of ephemeral storage",
     "TR601": "model.onnx: the file isn't an ONNX model",
     "TR602": "model.onnx: the input or output doesn't exist",
     "TR603": "model.onnx: config.pbtxt doesn't declare an input",
@@ -233,6 +236,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("shared memory", limits.memory),
     ("threads", each_model_expected(limits.threads)),
     ("response cache", each_model_expected(limits.cache)),
+    ("rate limiter", each_model_expected(limits.rate_limiter)),
+    ("size", limits.storage),
 )
 """Name and function of each check. Checks are independent. All of them need at least one model."""
 

@@ -126,12 +126,16 @@ _NO_OVERRIDES: Overrides = {}
 
 
 def load(
-    source: str | os.PathLike[str] | Store, settings: Overrides = _NO_OVERRIDES, config_name: str = ""
+    source: str | os.PathLike[str] | Store,
+    settings: Overrides = _NO_OVERRIDES,
+    config_name: str = "",
+    measured: bool = False,
 ) -> tuple[Repository, tuple[Finding, ...]]:
     """Loads the model repository in the directory `source`, or in a store. Returns it and the findings.
 
     The models have the configurations with which the server runs them: those of the files, with `settings`. With
-    `config_name`, the file is configs/NAME.pbtxt in models that have it.
+    `config_name`, the file is configs/NAME.pbtxt in models that have it. `measured`: whether to
+    add up the sizes of all files.
 
     A file that can't be read or parsed becomes a finding, and its field in the Repository stays empty. Neither the
     content of the directory nor its absence raises an exception. Follows no link out of the repository.
@@ -158,8 +162,24 @@ def load(
         files=frozenset(one_line(name) for name, entry in entries.items() if entry.kind is FileKind.FILE),
         below=tuple(sorted(set(_below(reader, "", DEPTH)))) if empty else (),
         is_model=empty and _is_model(reader, ""),
+        size=_size(store) if measured else None,
     )
     return repository, tuple(reader.findings)
+
+
+def _size(store: Store) -> int:
+    """Returns the sum of all files in bytes, without those that can't be read."""
+    total, folders = 0, [""]
+    while folders:
+        folder = folders.pop()
+        with suppress(OSError):
+            for name in store.names(folder):
+                path = join(folder, name)
+                with suppress(OSError):
+                    entry = store.entry(path)
+                    total += entry.size if entry.kind is FileKind.FILE else 0
+                    folders += [path] if entry.kind is FileKind.FOLDER else []
+    return total
 
 
 def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_name: str) -> Model:

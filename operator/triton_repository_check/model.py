@@ -82,7 +82,8 @@ def files_in_parameters(config: Any, directory: str) -> dict[str, str]:
         value = config.parameters["EXECUTION_ENV_PATH"].string_value
         if value.startswith(_HERE):
             paths["EXECUTION_ENV_PATH"] = value.removeprefix(_HERE).lstrip("/")
-    for key in sorted(_ENGINES & set(config.parameters)):
+    of_backend = {"EXECUTION_ENV_PATH"} if config.backend == "python" else set()
+    for key in sorted((_ENGINES | of_backend) & set(config.parameters)):
         value = config.parameters[key].string_value
         if value.startswith(f"{SERVED_AT}/"):
             paths[key] = posixpath.relpath(value, f"{SERVED_AT}/{directory}")
@@ -238,3 +239,5 @@ class Repository:
     """Directories below it that contain models, relative to the repository; empty if the repository has models."""
     is_model: bool = False
     """Whether the path is a model, so one level too low."""
+    size: int | None = None
+    """The sum of its files in bytes; None if it wasn't measured."""

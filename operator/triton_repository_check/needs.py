@@ -1,8 +1,8 @@
 """An estimate of the shared memory that a repository needs.
 
 The python backend passes each tensor between Triton and a model's process through a pool in /dev/shm. The pool of an
-instance starts with 1 MiB (`shm-default-byte-size` in the python backend's README) and grows by the inputs and outputs
-of one batch. If /dev/shm is too small, requests fail at run time with an unclear error.
+instance starts with `shm-default-byte-size` (in the python backend's README) and grows by the inputs and outputs of one
+batch. If /dev/shm is too small, requests fail at run time with an unclear error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from typing import Any
 
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.schema import ModelInstanceGroup, type_name
+from triton_repository_check.versions import Version
 
 POOL_BYTES = 2**20
-"""Initial size of an instance's pool."""
+"""Initial size of an instance's pool, without the flag."""
+OLD_POOL_BYTES = 64 * 2**20
+"""The same up to release 23.08."""
+OLD_POOLS: Version = (2, 37)
+"""The server of release 23.08."""
 HEADROOM_BYTES = 64 * 2**20
 """Space for other uses of /dev/shm, e.g. by libraries of the models: a container's default size."""
 SPARE_QUARTERS = 5
@@ -35,16 +40,29 @@ _TWO_BYTES = ("UINT16", "INT16", "FP16", "BF16")
 _FOUR_BYTES = ("UINT32", "INT32", "FP32")
 
 
-def shared_memory(repository: Repository, gpus: int = 1, names: Collection[str] | None = None) -> int:
+def shared_memory(
+    repository: Repository, gpus: int = 1, names: Collection[str] | None = None, pool: int = POOL_BYTES
+) -> int:
     """Returns an estimate of the bytes of /dev/shm that the repository's python models need; 0 if it has none.
 
     Adds one batch of inputs and outputs and the initial pool size of each instance, then a quarter of the sum, and the
     headroom. The constants above are the assumed variable sizes. `gpus` is the number of GPUs that Triton sees: a
     KIND_GPU group has its count of instances on each of them. `names` are the models that are loaded; default: all.
+    `pool` is the initial size of a pool.
     """
-    models = [m for name, m in repository.models.items() if names is None or name in names]
-    need = sum(_model_bytes(model, gpus) for model in models if model.backend == "python")
+    need = sum(_processes(m, gpus) * (pool + _batch_bytes(m)) for m in _python_models(repository, names))
     return need * SPARE_QUARTERS // 4 + HEADROOM_BYTES if need else 0
+
+
+def pools(repository: Repository, names: Collection[str] | None, pool: int) -> int:
+    """Returns the bytes of /dev/shm without which the models don't load: the initial pools, on one GPU at most."""
+    return sum(_processes(model, 0) * pool for model in _python_models(repository, names))
+
+
+def pool_bytes(flag: int | None, server: Version | None) -> int:
+    """Returns the initial size of a pool. `flag` and `server` are None if they are unknown."""
+    default = OLD_POOL_BYTES if server is not None and server <= OLD_POOLS else POOL_BYTES
+    return default if flag is None else flag
 
 
 def instances(model: Model, gpus: int = 1) -> int:
@@ -93,7 +111,18 @@ def element_bytes(kind: str) -> int:
     return 4 if kind in _FOUR_BYTES else 8
 
 
-def _model_bytes(model: Model, gpus: int) -> int:
+def _python_models(repository: Repository, names: Collection[str] | None) -> list[Model]:
+    models = [m for name, m in repository.models.items() if names is None or name in names]
+    return [m for m in models if m.backend == "python"]
+
+
+def _processes(model: Model, gpus: int) -> int:
+    """Returns the number of instances of all served versions."""
+    return instances(model, gpus) * max(len(model.served), 1)
+
+
+def _batch_bytes(model: Model) -> int:
+    """Returns the bytes of the inputs and outputs of one batch."""
     batch = tensors = 0
     if model.config is not None:
         batch = model.config.max_batch_size
@@ -101,5 +130,4 @@ def _model_bytes(model: Model, gpus: int) -> int:
             (t.data_type, tuple(t.dims)) for side in (model.config.input, model.config.output) for t in side
         )
         tensors = sum(count * _bytes(*kind) for kind, count in kinds.items())
-    processes = instances(model, gpus) * max(len(model.served), 1)
-    return processes * (POOL_BYTES + max(batch, 1) * tensors)
+    return max(batch, 1) * tensors

@@ -89,7 +89,7 @@ def report(repository: Repository, findings: Iterable[Finding], expected: Expect
         entrypoint=entry,
         models=tuple(ModelLine(m.name, m.served, m.is_ensemble, _is_measured_too_short(m)) for m in models),
         model_count=len(models),
-        need=shared_memory(repository, expected.devices, loaded(repository, expected.load_models)),
+        need=shared_memory(repository, expected.devices, loaded(repository, expected.load_models), expected.pool_bytes),
         have=-1 if expected.shared_memory is None else expected.shared_memory,
         findings=ordered,
         truncated=0,

@@ -16,6 +16,7 @@ from kubectl_triton.main import main
 from kubectl_triton.validate import tritonserver
 
 pytestmark = pytest.mark.server
+CACHE = "--server-arg=--cache-config=local,size=1048576"
 FAULTY = {fault.name: fault for fault in FAULTS}
 
 
@@ -46,7 +47,7 @@ def test_checks_images_in_docker_and_in_files(image, tmp_path):
     subprocess.run(["docker", "save", "--output", saved, image], check=True)
     assert run(saved, "--path", "/srv/models").exit_code == 0
     # The server gets a directory with the image's files.
-    assert run(saved, "--path", "/srv/models", "--with-server", "--response-cache").exit_code == 0
+    assert run(saved, "--path", "/srv/models", "--with-server", CACHE).exit_code == 0
 
 
 def test_reports_a_missing_image():
@@ -81,14 +82,14 @@ def test_server_gets_the_settings_of_the_spec(tmp_path, parameter):
         "{kind: TritonModel, metadata: {name: x}, spec: {modelImage: {reference: r}, models: [{name: slow, "
         f"config: {{parameters: {{{parameter}: {{string_value: a}}}}}}}}]}}}}"
     )
-    result = run(root, "--spec", spec, "--with-server", "--response-cache")
+    result = run(root, "--spec", spec, "--with-server", CACHE)
     assert ("the parameter of the spec is here" in result.stdout) is (parameter == "raise"), result.output
     assert result.exit_code == (1 if parameter == "raise" else 0)
 
 
 def test_server_accepts_a_good_repository(tmp_path):
     root = BY_NAME["cache"].write(tmp_path)
-    assert run(root, "--with-server", "--response-cache", "--shm-size", "64Mi").exit_code == 0
+    assert run(root, "--with-server", CACHE, "--shm-size", "64Mi").exit_code == 0
 
 
 def test_adds_the_errors_of_the_server(tmp_path):

@@ -76,12 +76,12 @@ def serving(
             *(*RESTRICTIONS, *limits, *ports, *mounts, SERVER_IMAGE, *command, *flags),
         )
         with evidence.kept(container, evidence.of_container(container)):
-            yield Server(*_addresses(container), container)
+            yield Server(*addresses(container), container)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
 
 
-def _addresses(container: str) -> list[str]:
+def addresses(container: str) -> list[str]:
     """Returns the addresses of Triton's three ports when it is ready. Fails with its log if it doesn't get ready.
 
     Starts it again, as a kubelet does, when it has ended because a process of its Python backend got no lock in time,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from corpus.good import GOOD
 from support import specs
 from support.profiles import SOAK, examples
-from triton_repository_check import overrides, places, textformat
+from triton_repository_check import overrides, places, server_flags, textformat
 from triton_repository_check.check_table import NOTHING, Expected, judge
 from triton_repository_check.findings import Finding
 from triton_repository_check.load import load
@@ -107,6 +107,14 @@ REPOSITORIES = st.dictionaries(
     ),
     max_size=4,
 )
+FLAGS = st.one_of(
+    specs.TEXT,
+    st.sampled_from([
+        "--model-config-name=edge", "--cache-config", "local,size=1", "--disable-auto-complete-config", "7",
+        "--backend-config=python,shm-default-byte-size=67108864", "--rate-limit=execution_count",
+        "--rate-limit-resource=turn:1:0", "--rate-limit-resource", "turn:x",
+    ]),
+)  # fmt: skip
 EXPECTATIONS = st.builds(
     Expected,
     entrypoint=st.one_of(st.none(), specs.TEXT),
@@ -114,7 +122,8 @@ EXPECTATIONS = st.builds(
     shared_memory=st.one_of(st.none(), st.integers(0, 2**63)),
     gpus=st.one_of(st.none(), st.integers(0, 2**63)),
     cpus=st.one_of(st.none(), st.sampled_from([0.0, 1e-9, 0.5, 2.0, 1e19, float("inf")])),
-    response_cache=st.one_of(st.none(), st.booleans()),
+    flags=st.one_of(st.none(), st.lists(FLAGS, max_size=4).map(server_flags.parse)),
+    storage=st.one_of(st.none(), st.integers(0, 2**63)),
     server=st.sampled_from([None, (2, 0), (2, 51), (99, 0)]),
 )
 

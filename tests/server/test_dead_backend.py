@@ -17,7 +17,7 @@ import pytest
 
 from model_images.support import MODEL_IMAGES, Server, docker, series, serving
 from support.api import eventually
-from triton_operator.render import start
+from triton_operator.render import load_models, start
 from triton_operator.render.delivery import BUSYBOX
 
 pytestmark = pytest.mark.server
@@ -83,14 +83,15 @@ def started(
     """Starts a server as the pods do, but with less patience. `message`: the file of the termination message."""
     message.touch()
     message.chmod(0o666)
-    limits = (f"--volume={busybox}:{BUSYBOX}:ro", f"--volume={message}:/dev/termination-log", "--env=server=mine")
-    options = (
-        "--model-control-mode=explicit",
-        "--load-model=one",
-        "--load-model=two",
-        "--load-model=all",
-        "--exit-timeout-secs=5",
+    models = message.with_name("models")
+    models.write_text("one\ntwo\nall\n")
+    limits = (
+        f"--volume={busybox}:{BUSYBOX}:ro",
+        f"--volume={models}:{load_models.LIST}:ro",
+        f"--volume={message}:/dev/termination-log",
+        "--env=server=mine",
     )
+    options = ("--model-control-mode=explicit", "--exit-timeout-secs=5")
     command = [part.replace("patience=40", "patience=8") for part in start.command(repair)]
     assert command != start.command(repair)
     with serving(repository, limits=limits, options=options, command=command) as server:

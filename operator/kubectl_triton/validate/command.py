@@ -16,7 +16,7 @@ from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_operator.render import expectations
 from triton_operator.render import overrides as spec_models
-from triton_repository_check import collector, formats, overrides, versions
+from triton_repository_check import collector, formats, overrides, server_flags, versions
 from triton_repository_check.check_table import CODES, Expected, judge
 from triton_repository_check.files import Store
 from triton_repository_check.findings import Finding, Severity, in_order
@@ -77,7 +77,9 @@ class _Cores(click.ParamType[float]):
 @click.option("--cpus", type=_Cores(), default=None, help="The server's CPU limit in cores.")
 @click.option("--gpus", type=click.IntRange(min=0), default=None, help="Number of the server's GPUs.")
 @click.option("--shm-size", type=_Bytes(), default=None, help="Size of /dev/shm, e.g. 512Mi.")
-@click.option("--response-cache/--no-response-cache", default=None, help="Whether the server has --cache-config.")
+@click.option(
+    "--server-arg", multiple=True, metavar="FLAG", help="A flag as in spec.server.args, e.g. --model-config-name=edge."
+)
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True)
 @click.option(
     "--base", default=None, metavar="DIR", help="Directory of the models in the source tree, for --format sarif."
@@ -124,7 +126,7 @@ def validate(
     expected, settings = _expected(model, **options), spec_models.overrides(model) if model else {}
     try:
         with budget.limited(), images.repository(name, folder, is_image=target is None) as store:
-            repository, problems = load(store, settings, expected.config_name)
+            repository, problems = load(store, settings, expected.config_name, measured=expected.storage is not None)
             findings = judge(repository, problems, expected)
             if with_server:
                 programs = [name for name, model in repository.models.items() if model.sources]
@@ -168,9 +170,10 @@ def _expected(
     cpus: float | None,
     gpus: int | None,
     shm_size: int | None,
-    response_cache: bool | None,
+    server_arg: tuple[str, ...],
 ) -> Expected:
     """Returns the expectations of the TritonModel, overridden by the options."""
+    arguments = (*(model.spec.server.args if model else ()), *server_arg)
     options = {
         "entrypoint": entrypoint,
         "load_models": None if load_models is None else tuple(n for n in load_models.split(",") if n),
@@ -178,7 +181,7 @@ def _expected(
         "cpus": cpus,
         "gpus": gpus,
         "shared_memory": shm_size,
-        "response_cache": response_cache,
+        "flags": server_flags.parse(arguments) if server_arg else None,
     }
     base = expectations.expected(model) if model else Expected()
     return replace(base, **{k: v for k, v in options.items() if v is not None})  # type: ignore[arg-type]

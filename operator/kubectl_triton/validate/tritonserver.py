@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, cast
 
-from triton_repository_check import view
+from triton_repository_check import server_flags, view
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.rules.base import Expected
 
@@ -75,10 +75,9 @@ class Start:
 
 def flags(expected: Expected) -> list[str]:
     """Returns the options of tritonserver for the same configuration as in the pod."""
-    cache = ["--cache-config=local,size=1048576"] if expected.response_cache else []
+    settings = server_flags.arguments(expected.flags) if expected.flags else []
     control = ["--model-control-mode=explicit"] if expected.load_models else []
-    names = [f"--model-config-name={expected.config_name}"] if expected.config_name else []
-    return [*cache, *control, *names, *(f"--load-model={name}" for name in expected.load_models)]
+    return [*settings, *control, *(f"--load-model={name}" for name in expected.load_models)]
 
 
 def limits(expected: Expected) -> list[str]:

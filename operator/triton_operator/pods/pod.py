@@ -10,6 +10,7 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.kinds import is_deleting
 from triton_operator.api.servers import RunningServer
+from triton_operator.render.delivery import SHM
 from triton_repository_check import report
 
 Status = Mapping[str, Any]
@@ -109,6 +110,12 @@ class Pod:
         """The time in which its server must start; 0 without a limit."""
         probe = self.spec(names.CONTAINER_SERVER).get("startupProbe", {})
         return int(probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)) if probe else 0
+
+    @property
+    def shared_memory(self) -> str:
+        """The size of /dev/shm, a quantity; "" if the user's podTemplate has another volume there."""
+        volumes = self.raw["spec"].get("volumes", [])
+        return next((str(v.get("emptyDir", {}).get("sizeLimit", "")) for v in volumes if v["name"] == SHM["name"]), "")
 
     @property
     def has_health_request(self) -> bool:

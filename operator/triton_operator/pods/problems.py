@@ -38,10 +38,15 @@ _START_REASONS = {
 }  # fmt: skip
 
 _LESS_MEMORY = "spec.server.resources.limits.memory, or load fewer models (shared memory counts too)"
+_MORE_DISK = (
+    "Raise spec.server.resources.limits.ephemeral-storage: the copy of the model repository, the logs and what models "
+    "write count, or set spec.modelImage.delivery to ImageVolume, which copies nothing"
+)
 _MORE_MEMORY = "its limit in spec.podTemplate, or in the settings of the webhook that has added the container"
 
 _EXITS = {
     127: ": spec.server.image has no program tritonserver in its PATH, or lacks a library of it",
+    135: " (signal 7): /dev/shm is full, or a file that a model has mapped was cut: raise spec.server.sharedMemory",
     139: " (signal 11): a model or its backend has a fault in a library, or a client has sent a large body with the "
     "Content-Type application/x-www-form-urlencoded, which curl sends by default: let clients send "
     "application/octet-stream",
@@ -103,7 +108,9 @@ def problem_of(pod: Pod) -> Problem | None:
 def _evicted(pod: Pod) -> Problem | None:
     status = pod.status
     if status.get("phase") == "Failed" and status.get("reason"):
-        return Problem(status["reason"], status.get("message", "the pod failed"))
+        message = status.get("message", "the pod failed")
+        disk = "ephemeral" in message and "limit" in message
+        return Problem(status["reason"], f"{message.strip()} {_MORE_DISK}" if disk else message)
     return None
 
 
@@ -192,12 +199,14 @@ def repair_of(pod: Pod) -> RepairStatus | None:
         return None
     number = pod.restarts
     more = f"; it has restarted {number} times in this pod" if number > 1 else ""
-    what = f"the process of {' and of '.join(message.removeprefix(start.DIED).strip().split(', '))} died"
+    died, _, space = message.removeprefix(start.DIED).strip().partition("\n")
+    what = f"the process of {' and of '.join(died.split(', '))} died"
+    full = f" while {space}" if space else ""
     return RepairStatus(
         reason=BACKEND_DIED,
         server=pod.name,
-        message=f"{what}, so each request to its model failed, and the server restarted{more}. Its log before the "
-        "restart may say why: kubectl logs --previous",
+        message=f"{what}{full}, so each request to its model failed, and the server restarted{more}. Its log before "
+        "the restart may say why: kubectl logs --previous",
         time=end["finishedAt"],
     )
 

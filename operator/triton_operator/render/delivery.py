@@ -45,7 +45,7 @@ def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]
         ),
         _container(
             model, names.CONTAINER_CHECK, choices.tools_image,
-            command=["python", "-m", "triton_repository_check.check", *_check_arguments(model), SERVED_AT],
+            command=["python", "-m", "triton_repository_check.check", *_check_arguments(model, choices), SERVED_AT],
             mounts=[mount(model, choices), SHM, *load_models.mounts(model), *overrides.check_mounts(model)],
         ),
     ]  # fmt: skip
@@ -69,12 +69,12 @@ def mount(model: TritonModel, choices: Choices) -> dict[str, Any]:
     return {"name": "models", "mountPath": SERVED_AT, "readOnly": True, **sub_path}
 
 
-def _check_arguments(model: TritonModel) -> list[str]:
+def _check_arguments(model: TritonModel, choices: Choices) -> list[str]:
     containers = f"--containers={len(_container_names(model))}"
     return [
         "--termination-log=/dev/termination-log",
         containers,
-        *expectations.arguments(model),
+        *expectations.arguments(model, choices.delivery),
         *overrides.check_flags(model),
     ]
 

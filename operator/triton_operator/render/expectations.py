@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
-from triton_repository_check import versions
+from triton_repository_check import server_flags, versions
 from triton_repository_check.rules.base import Expected
 
 from . import load_models
-from .sizes import gpus, shared_memory
-
-_NO_COMPLETION = re.compile(
-    r"^--(disable-auto-complete-config|strict-model-config[=\n](true|on|1))$", re.MULTILINE | re.IGNORECASE
-)
-"""Flags with which Triton needs a complete config.pbtxt."""
-_CONFIG_NAME = re.compile(r"^--model-config-name[=\n]([\w.-]+)$", re.MULTILINE)
-_CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
+from .choices import Delivery
+from .sizes import ephemeral_storage, gpus, shared_memory
 
 
 def expected(model: TritonModel) -> Expected:
@@ -27,7 +19,6 @@ def expected(model: TritonModel) -> Expected:
     pod measures.
     """
     spec = model.spec
-    named = _CONFIG_NAME.search("\n".join(spec.server.args))
     cpu = (spec.server.resources.limits or {}).get("cpu")
     return Expected(
         entrypoint=spec.entrypoint,
@@ -35,11 +26,10 @@ def expected(model: TritonModel) -> Expected:
         shared_memory=int(quantity.parse(shared_memory(spec))),
         gpus=gpus(spec),
         cpus=None if cpu is None else float(quantity.parse(cpu)),
-        response_cache=any(argument.startswith(_CACHE_FLAGS) for argument in spec.server.args),
+        flags=server_flags.parse(spec.server.args),
+        storage=ephemeral_storage(spec) if spec.model_image.delivery == "Copy" else None,
         server=versions.of_image(spec.server.image),
-        completion=not _NO_COMPLETION.search("\n".join(spec.server.args)),
         health_request=spec.health_request.file if spec.health_request else None,
-        config_name=named[1] if named else "",
         lacks=() if _adds_backends(model) else versions.lacks(spec.server.image),
     )
 
@@ -50,18 +40,18 @@ def _adds_backends(model: TritonModel) -> bool:
     return flags or "/backends" in str(model.spec.pod_template.spec)
 
 
-def arguments(model: TritonModel) -> list[str]:
+def arguments(model: TritonModel, delivery: Delivery) -> list[str]:
     """Returns the arguments of `triton_repository_check.check`."""
     values = expected(model)
+    storage = ephemeral_storage(model.spec) if delivery == "Copy" else None
     return [
         *([f"--entrypoint={values.entrypoint}"] if values.entrypoint else []),
         *load_models.check_flags(model),
         *([f"--gpus={values.gpus}"] if values.gpus is not None else []),
         *([f"--cpus={values.cpus:g}"] if values.cpus is not None else []),
-        "--response-cache" if values.response_cache else "--no-response-cache",
-        *(["--no-completion"] if not values.completion else []),
+        *([f"--storage={storage}"] if storage is not None else []),
+        *(f"--server-arg={argument}" for argument in server_flags.relevant(model.spec.server.args)),
         *([f"--health-request={values.health_request}"] if values.health_request else []),
-        *([f"--config-name={values.config_name}"] if values.config_name else []),
         *([f"--lacks={','.join(values.lacks)}"] if values.lacks else []),
         *([f"--server-version={values.server[0]}.{values.server[1]}"] if values.server else []),
     ]

@@ -52,6 +52,20 @@ def _devices(spec: TritonModelSpec, others: tuple[str, ...]) -> int | None:
     return None if not number and spec.pod_template.spec.get("resourceClaims") else number
 
 
+def ephemeral_storage(spec: TritonModelSpec) -> int | None:
+    """Returns the bytes of disk that a server may use, including the copy of the repository; None without a limit.
+
+    Also None if spec.podTemplate adds containers: Kubernetes adds up their limits.
+    """
+    containers = spec.pod_template.spec.get("containers")
+    others = isinstance(containers, list) and any(
+        isinstance(item, dict) and item.get("name") != CONTAINER_SERVER for item in containers
+    )
+    limits = {**(spec.server.resources.limits or {}), **_limits_in(spec.pod_template.spec)}
+    limit = limits.get("ephemeral-storage")
+    return None if others else _number(limit) or None
+
+
 def _limits_in(pod_spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the limits of the server's container in a pod's spec, which may have any values."""
     containers = pod_spec.get("containers")

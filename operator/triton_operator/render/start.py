@@ -15,7 +15,7 @@ STACK_KIB = 1 << 20
 more than 512 GiB of addresses, so it can't be much larger."""
 DIED = "a backend process died:"
 """The beginning of the termination message of a server that ended because of it. The paths of model.py follow, with
-", " between them, or words for one that isn't known."""
+", " between them, or words for one that isn't known. A second line says how full /dev/shm is, if it nearly is."""
 
 
 def command(repair: Literal["Restart", "Report"] = "Restart") -> list[str]:

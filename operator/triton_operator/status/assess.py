@@ -89,7 +89,8 @@ def assess(
     loading = observed.servers.pending if change is None else not change.refused
     coming = model.spec.server.load_models if loading else ()
     # During a rollout of a new model image the new pods' models count.
-    models = _redacted(model, model_states(model, newest or observed.servers.indexes, report, coming))
+    size = next((p.shared_memory for p in current + living), "")
+    models = _redacted(model, model_states(model, newest or observed.servers.indexes, report, coming, size))
     problem = _first_problem(model, observed, current, models if newest else [])
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
+from triton_operator.api.quantity import mebibytes
 from triton_operator.api.servers import UNLOADED, Index, IndexEntry
 from triton_operator.api.status import ModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Problem
+from triton_operator.render.delivery import SHM
 from triton_repository_check.report import Report
 
 READY = "READY"
@@ -28,19 +32,23 @@ _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configura
 
 
 def model_states(
-    model: TritonModel, indexes: Mapping[str, Index], report: Report | None, coming: Collection[str] = ()
+    model: TritonModel,
+    indexes: Mapping[str, Index],
+    report: Report | None,
+    coming: Collection[str] = (),
+    shared_memory: str = "",
 ) -> list[ModelStatus]:
     """Returns the models that the servers should have loaded, and all others that a server reports.
 
     Returns at most MAX_MODELS models, the expected ones first. If servers report different states of a model, the
     worst one counts. `pods` is the number of servers on which the model is READY. `coming`: models that are about to be
-    loaded.
+    loaded. `shared_memory`: the size of the servers' /dev/shm, "" if it isn't known.
     """
     if not indexes:
         return []
     expected_names = set(expected(model, report))
     entries = [
-        _with_advice(entry, model.name)
+        _with_advice(entry, model.name, shared_memory)
         for pod in sorted(indexes)
         for entry in indexes[pod]
         if entry.reason != UNLOADED or (entry.name in expected_names and entry.name not in coming)
@@ -61,12 +69,23 @@ def model_states(
     ]
 
 
-def _with_advice(entry: IndexEntry, model: str) -> IndexEntry:
-    """Returns the entry of an unloaded model with what happened and what to do; others as they are."""
+def _with_advice(entry: IndexEntry, model: str, shared_memory: str) -> IndexEntry:
+    """Returns the entry with what happened and what to do, where Triton's reason doesn't say it."""
+    if "shared memory" in entry.reason and "No space left on device" in entry.reason:
+        return replace(entry, reason=f"{_full(entry.reason, shared_memory)}; {entry.reason}")
     if entry.reason != UNLOADED:
         return entry
     reason = f"unloaded by a client; load it again: kubectl triton load {model} {entry.name}"
     return replace(entry, state=MISSING, reason=reason)
+
+
+def _full(reason: str, shared_memory: str) -> str:
+    """Returns that /dev/shm is full, and how full where the Python backend's message says it."""
+    size = f" ({shared_memory})" if shared_memory else ""
+    needed = re.search(r"requested size \((\d+) bytes\)", reason)
+    free = f": less than {mebibytes(Decimal(needed[1]))} is free" if needed else ""
+    where = SHM["mountPath"]
+    return f"{where}{size} is full{free}. Raise spec.server.sharedMemory, or lower the instances of Python models"
 
 
 def expected(model: TritonModel, report: Report | None) -> list[str]:

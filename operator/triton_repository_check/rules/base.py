@@ -11,8 +11,10 @@ from itertools import islice, pairwise
 
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
+from triton_repository_check.needs import pool_bytes
 from triton_repository_check.places import Node
 from triton_repository_check.schema import ModelInstanceGroup
+from triton_repository_check.server_flags import ServerFlags
 from triton_repository_check.versions import Version
 
 
@@ -30,16 +32,14 @@ class Expected:
     """Number of GPUs that Triton sees; None if unknown."""
     cpus: float | None = None
     """The server's CPU limit in cores; None if there is no limit or it is unknown."""
-    response_cache: bool | None = None
-    """Whether the server runs with --cache-config; None if unknown."""
+    flags: ServerFlags | None = None
+    """The server's flags; None if unknown."""
+    storage: int | None = None
+    """The server's limit of ephemeral storage in bytes, if that has a copy of the repository; None otherwise."""
     server: Version | None = None
     """The server's version; None if unknown."""
-    completion: bool | None = None
-    """Whether the server completes configurations; None if unknown."""
     health_request: str | None = None
     """spec.healthRequest.file."""
-    config_name: str = ""
-    """The name of the configurations that the server reads before config.pbtxt (--model-config-name)."""
     lacks: tuple[str, ...] = ()
     """Backends that the server image certainly doesn't have."""
 
@@ -47,6 +47,16 @@ class Expected:
     def devices(self) -> int:
         """The number of GPUs for estimates: 1 if unknown, since a KIND_GPU group has at least one instance."""
         return 1 if self.gpus is None else self.gpus
+
+    @property
+    def pool_bytes(self) -> int:
+        """The first bytes of /dev/shm that each instance of a Python model takes."""
+        return pool_bytes(self.flags.region_bytes if self.flags else None, self.server)
+
+    @property
+    def config_name(self) -> str:
+        """The name of the configurations that the server reads before config.pbtxt; "" without it."""
+        return self.flags.config_name if self.flags else ""
 
 
 MAX_FINDINGS = 1000

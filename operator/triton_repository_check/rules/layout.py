@@ -69,7 +69,7 @@ def missing_config(_: Repository, model: Model, expected: Expected) -> Iterator[
     """TR104: config.pbtxt is missing. Triton can generate it for some backends."""
     if model.has_config:
         return
-    if expected.completion is False and model.served:
+    if expected.flags and not expected.flags.completion and model.served:
         message = "config.pbtxt is missing, and a flag of the server switches off its completion"
         remedy = "add one, or remove --strict-model-config and --disable-auto-complete-config from spec.server.args"
         yield error(model.config_path, "TR104", message, remedy)

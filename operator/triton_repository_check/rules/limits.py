@@ -8,7 +8,7 @@ from math import ceil, isfinite
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import loaded
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.needs import instances, shared_memory
+from triton_repository_check.needs import instances, pools, shared_memory
 from triton_repository_check.rules.base import Expected, error, note, on_cpu, warning
 
 THREADS = {
@@ -24,15 +24,65 @@ Without the parameter, these backends ignore the CPU limit: each instance starts
 
 
 def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
-    """TR504: /dev/shm is too small for the python models."""
-    need = shared_memory(repository, expected.devices, loaded(repository, expected.load_models))
-    if expected.shared_memory is not None and need > expected.shared_memory:
-        yield warning(
+    """TR504: /dev/shm is too small for the python models. It is an error if they can't load."""
+    names, pool = loaded(repository, expected.load_models), expected.pool_bytes
+    need = shared_memory(repository, expected.devices, names, pool)
+    have = expected.shared_memory
+    if have is None or need <= have:
+        return
+    first = pools(repository, names, pool)
+    level = error if first > have else warning
+    start = f", {_mib(first)} MiB of them to load ({_mib(pool)} MiB for each instance)" if first > have else ""
+    yield level(
+        ".",
+        "TR504",
+        f"the models need about {_mib(need)} MiB of shared memory{start}, the pod has {_mib(have)} MiB",
+        f"set spec.server.sharedMemory to {_mib(need)}Mi, or lower instances and max_batch_size",
+    )
+
+
+def storage(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR514: Kubernetes evicts a pod whose copy of the repository is larger than its limit, again and again."""
+    size, limit = repository.size, expected.storage
+    if size is not None and limit is not None and size > limit:
+        yield error(
             ".",
-            "TR504",
-            f"the models need about {_mib(need)} MiB of shared memory, the pod has {_mib(expected.shared_memory)} MiB",
-            f"set spec.server.sharedMemory to {_mib(need)}Mi, or lower instances and max_batch_size",
+            "TR514",
+            f"the repository has {_mib(size)} MiB, and the server's limit of ephemeral storage is {_mib(limit)} MiB",
+            f"raise spec.server.resources.limits.ephemeral-storage above {_mib(size)}Mi, or set modelImage.delivery to "
+            "ImageVolume, which copies nothing",
         )
+
+
+def rate_limiter(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR512, TR513: the server ignores rate_limiter, or has too few of a resource."""
+    groups = enumerate(model.config.instance_group if model.config else ())
+    limited = {number: group.rate_limiter for number, group in groups if group.HasField("rate_limiter")}
+    if expected.flags is None or not limited:
+        return
+    at = model.where.find("instance_group", min(limited), "rate_limiter")
+    if not expected.flags.rate_limiter:
+        yield warning(
+            model.config_path,
+            "TR512",
+            "the server ignores rate_limiter",
+            "add --rate-limit=execution_count to spec.server.args, or remove rate_limiter",
+            at,
+        )
+        return
+    have = expected.flags.resources
+    needs: dict[str, int] = {}
+    for resource in (resource for limiter in limited.values() for resource in limiter.resources):
+        needs[resource.name] = max(resource.count, needs.get(resource.name, 0))
+    for name, need in needs.items() if have else ():
+        if need > have.get(name, 0):
+            yield error(
+                model.config_path,
+                "TR513",
+                f"an instance needs {need} of the resource {name!r}, the server has {have.get(name, 0)}",
+                f"set --rate-limit-resource={name}:{need} in spec.server.args, or lower the count",
+                at,
+            )
 
 
 def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
@@ -74,7 +124,7 @@ def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[
     if config is None or not config.response_cache.enable:
         return
     at = model.where.find("response_cache")
-    if expected.response_cache is False:
+    if expected.flags is not None and not expected.flags.response_cache:
         yield warning(
             model.config_path,
             "TR506",

@@ -7,6 +7,7 @@ from pathlib import Path
 from corpus.faults.fault import NET, Fault
 from corpus.good.repository import MIB
 from support.mutations import add, edit
+from triton_repository_check.server_flags import ServerFlags
 
 
 def _megabytes(root: Path) -> None:
@@ -43,6 +44,44 @@ FAULTS = (
         {"shared_memory": 16 * MIB},
     ),
     Fault(
+        "regions of the Python models that don't fit into shared memory",
+        "instances",
+        lambda root: None,
+        "TR504",
+        "error",
+        ".",
+        {"shared_memory": 256 * MIB, "flags": ServerFlags(region_bytes=64 * MIB, rate_limiter=True)},
+    ),
+    Fault(
+        "rate_limiter that the server ignores",
+        "instances",
+        lambda root: None,
+        "TR512",
+        "warning",
+        "many/config.pbtxt:10",
+        {"flags": ServerFlags()},
+    ),
+    Fault(
+        "too few of a resource for rate_limiter",
+        "instances",
+        edit("many/config.pbtxt", 'name: "R" count: 1', 'name: "R" count: 4'),
+        "TR513",
+        "error",
+        "many/config.pbtxt:10",
+        {"flags": ServerFlags(rate_limiter=True, resources={"R": 2})},
+    ),
+    Fault(
+        "execution environment that is not in the repository",
+        "cache",
+        add(
+            "slow/config.pbtxt",
+            'parameters { key: "EXECUTION_ENV_PATH" value: { string_value: "/models/env.tar.gz" } }\n',
+        ),
+        "TR209",
+        "error",
+        "slow/config.pbtxt:11",
+    ),
+    Fault(
         "more threads than cores",
         "detection",
         edit(NET, 'string_value: "1"', 'string_value: "4"'),
@@ -65,7 +104,7 @@ FAULTS = (
         "TR506",
         "warning",
         "slow/config.pbtxt:10",
-        {"response_cache": False},
+        {"flags": ServerFlags()},
     ),
     Fault(
         "response cache of a decoupled model",
@@ -74,6 +113,6 @@ FAULTS = (
         "TR507",
         "error",
         "repeat/config.pbtxt:11",
-        {"response_cache": True},
+        {"flags": ServerFlags(response_cache=True)},
     ),
 )

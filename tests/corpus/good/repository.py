@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repository_check.check_table import Expected
+from triton_repository_check.server_flags import ServerFlags
 
 SERVER = (2, 51)
 MIB = 2**20
@@ -35,7 +36,7 @@ class Good:
 
 def expected(entrypoint: str, **more: object) -> Expected:
     """Returns the expectations of a pod with two cores and no GPU, on server 2.51."""
-    usual = {"shared_memory": 256 * MIB, "gpus": 0, "cpus": 2.0, "response_cache": False, "server": SERVER}
+    usual = {"shared_memory": 256 * MIB, "gpus": 0, "cpus": 2.0, "flags": ServerFlags(), "server": SERVER}
     return Expected(entrypoint=entrypoint, **{**usual, **more})  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ import pytest
 from kubectl_triton.validate import tritonserver
 from kubectl_triton.validate.tritonserver import DockerError, Refusal, Start, findings, flags, limits, refusals, started
 from triton_repository_check.check_table import Expected
+from triton_repository_check.server_flags import parse
 
 HEAD = 'I1121 16:32:49.078382 1 model_lifecycle.cc:472] "loading: pre:1"\n'
 
@@ -77,12 +78,26 @@ class TestFindings:
 
 
 def test_gets_the_same_flags_and_limits_as_in_the_pod():
-    expected = Expected(load_models=("a", "b"), response_cache=True, cpus=1.5, shared_memory=2**20, config_name="edge")
+    arguments = [
+        "--cache-config=redis,password=secret",
+        "--model-config-name=edge",
+        "--backend-config=python,shm-default-byte-size=9",
+        "--backend-config=python,stub-timeout-seconds=9",
+        "--rate-limit=execution_count",
+        "--rate-limit-resource=turn:2:0",
+        "--strict-model-config=true",
+        "--log-info=false",
+    ]
+    expected = Expected(load_models=("a", "b"), flags=parse(arguments), cpus=1.5, shared_memory=2**20)
     assert limits(expected) == ["--shm-size=1048576", "--cpus=1.5"]
     assert flags(expected) == [
-        "--cache-config=local,size=1048576",
-        "--model-control-mode=explicit",
+        "--disable-auto-complete-config",
         "--model-config-name=edge",
+        "--cache-config=local,size=1048576",
+        "--backend-config=python,shm-default-byte-size=9",
+        "--rate-limit=execution_count",
+        "--rate-limit-resource=turn:2",
+        "--model-control-mode=explicit",
         "--load-model=a",
         "--load-model=b",
     ]

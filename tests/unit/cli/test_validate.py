@@ -67,7 +67,12 @@ def test_options_set_the_expectations(tmp_path, options, code):
 
 @pytest.mark.parametrize(
     ("options", "status"),
-    [([], 0), (["--no-response-cache"], 0), (["--no-response-cache", "--strict"], 1), (["--response-cache"], 0)],
+    [
+        ([], 0),
+        (["--server-arg=--log-info=false"], 0),
+        (["--server-arg=--log-info=false", "--strict"], 1),
+        (["--server-arg=--cache-config=local,size=1048576", "--strict"], 0),
+    ],
 )
 def test_strict_treats_warnings_as_errors(tmp_path, options, status):
     assert run(BY_NAME["cache"].write(tmp_path), *options).exit_code == status

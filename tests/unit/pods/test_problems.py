@@ -50,6 +50,8 @@ USAGE = "  --trace-config\n\tText about it.\n  --rate-limit\n\tDefault is 0.\n\n
 
 PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
     "evicted": (failed("Evicted", "The node was low on resource: memory."), "Evicted", ["low on resource"]),
+    "evicted by its disk": (failed("Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers "
+                                   "2Gi. "), "Evicted", ["2Gi. Raise spec.server.resources.limits.ephemeral-storage"]),
     "unschedulable": (unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu."), "Unschedulable",
                       ["3 Insufficient nvidia.com/gpu"]),
     "model image": (waiting("fetch", "ImagePullBackOff", PULL), "ImagePullFailed",
@@ -81,6 +83,7 @@ PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
                            ["container tools", "No space left"]),
     "sidecar out of memory": (injected("proxy", spec=LIMIT, **KILLED), "OutOfMemory",
                               ["container proxy", "128Mi", "spec.podTemplate, or", "webhook"]),
+    "bus error": (ended("triton", 135), "ServerCrashed", ["exit code 135 (signal 7)", "spec.server.sharedMemory"]),
     "segmentation fault": (ended("triton", 139), "ServerCrashed",
                            ["exit code 139 (signal 11)", "Content-Type application/x-www-form-urlencoded",
                             "let clients send application/octet-stream"]),
@@ -93,6 +96,10 @@ PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
     "dead process": (ended("triton", 1, "a backend process died: /models/a/1/model.py, /models/b/1/model.py\n",
                            finishedAt="2026-01-01T00:00:00Z"), "BackendDied",
                      ["the process of /models/a/1/model.py and of /models/b/1/model.py died", "kubectl logs"]),
+    "dead process, full shared memory": (
+        ended("triton", 1, "a backend process died: /models/a/1/model.py\n/dev/shm was nearly full (1 of 64 MiB free)",
+              finishedAt="2026-01-01T00:00:00Z"), "BackendDied",
+        ["the process of /models/a/1/model.py died while /dev/shm was nearly full (1 of 64 MiB free), so each"]),
     "unknown dead process": (ended("triton", 1, "a backend process died: a model that had just started\n",
                                    finishedAt="2026-01-01T00:00:00Z"), "BackendDied",
                              ["the process of a model that had just started died"]),

@@ -7,6 +7,7 @@ import pytest
 from corpus.good import BY_NAME
 from corpus.good.repository import ECHO_CONFIG, HEAD
 from support.mutations import Change, add, edit, write
+from triton_repository_check.server_flags import ServerFlags
 from unit.repository.gen import brief, findings
 
 HEADED = HEAD + "    def execute(self, requests):\n        responses = []\n        for request in requests:\n"
@@ -25,7 +26,7 @@ def slow(tmp_path, *changes: Change):
     root = BY_NAME["cache"].write(tmp_path)
     for change in changes:
         change(root)
-    return [line for line in brief(findings(root, response_cache=True)) if "slow/" in line]
+    return [line for line in brief(findings(root, flags=ServerFlags(response_cache=True))) if "slow/" in line]
 
 
 LEGAL = {

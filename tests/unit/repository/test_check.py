@@ -51,8 +51,21 @@ def test_reports_errors_and_exits_with_1(tmp_path):
 
 
 def test_exits_with_0_on_warnings(tmp_path, capsys):
-    assert main([str(good(tmp_path)), "--shared-memory", "1"]) == 0
+    assert main([str(good(tmp_path)), "--shared-memory", "8000000"]) == 0
     assert "warning TR504" in capsys.readouterr().out
+
+
+def test_compares_the_size_of_the_repository_with_the_limit_of_its_copy(tmp_path, capsys):
+    root = good(tmp_path)
+    (root / "net/1/weights").mkdir()
+    with (root / "net/1/weights/shard").open("wb") as file:
+        file.truncate(5 << 30)
+    (root / "net/1/weights/twice").symlink_to("shard")
+    assert main([str(root), f"--storage={6 << 30}"]) == 0
+    assert main([str(root), f"--storage={2 << 30}"]) == 1
+    assert "error TR514: the repository has 5121 MiB, and the server's limit of ephemeral storage is 2048 MiB" in (
+        capsys.readouterr().out
+    )
 
 
 def test_shared_memory_defaults_to_the_size_of_dev_shm(tmp_path):

@@ -441,8 +441,8 @@ class TestExpected:
         ]
 
     def test_ignores_the_memory_of_models_that_are_not_loaded(self, tmp_path):
-        assert findings(good(tmp_path), shared_memory=0, load_models=("net",)) == ()
-        assert brief(findings(good(tmp_path), shared_memory=0, load_models=("detect",))) == ["warning TR504 ."]
+        assert findings(good(tmp_path), shared_memory=2**23, load_models=("net",)) == ()
+        assert brief(findings(good(tmp_path), shared_memory=2**23, load_models=("detect",))) == ["warning TR504 ."]
 
     def test_errors_in_step_models_stay_errors(self, tmp_path):
         root = good(tmp_path, edit("net/config.pbtxt", "max_batch_size", "max_batchsize"))

@@ -10,6 +10,7 @@ from support.mutations import remove, write
 from triton_repository_check.check import main
 from triton_repository_check.check_table import judge
 from triton_repository_check.load import load
+from triton_repository_check.server_flags import ServerFlags
 from unit.repository.gen import MODEL_PY, NET, PRE, brief, findings, good
 
 
@@ -121,13 +122,13 @@ def test_the_server_reads_the_configuration_of_the_given_name(tmp_path):
     assert brief(judge(*load(root, config_name="edge"))) == ["error TR102 net/configs/edge.pbtxt:6:1"]
     (root / "net/configs/edge.pbtxt").write_text(NET)
     assert brief(judge(*load(root, config_name="edge"))) == []
-    assert main([str(root), "--config-name=edge"]) == 0
+    assert main([str(root), "--server-arg=--model-config-name=edge"]) == 0
 
 
 def test_a_missing_configuration_is_an_error_if_a_flag_switches_off_its_completion(tmp_path):
     root = good(tmp_path, remove("net/config.pbtxt"))
-    assert brief(findings(root, completion=True)) == ["note TR104 net/config.pbtxt"]
-    assert brief(findings(root, completion=False)) == ["error TR104 net/config.pbtxt"]
+    assert brief(findings(root, flags=ServerFlags())) == ["note TR104 net/config.pbtxt"]
+    assert brief(findings(root, flags=ServerFlags(completion=False))) == ["error TR104 net/config.pbtxt"]
 
 
 @pytest.mark.parametrize(

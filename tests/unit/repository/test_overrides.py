@@ -16,6 +16,7 @@ from triton_repository_check.check_table import Expected, judge
 from triton_repository_check.findings import Finding
 from triton_repository_check.load import load
 from triton_repository_check.model import Model
+from triton_repository_check.server_flags import ServerFlags
 from unit.repository.gen import brief, good
 
 CPUS = {"instance_group": [{"count": 3, "kind": "KIND_CPU"}]}
@@ -82,7 +83,7 @@ def test_a_model_without_a_file_gets_one(tmp_path):
     root = good(tmp_path, remove("net/config.pbtxt"))
     model = merged(root, "net", **CPUS)
     assert (model.has_config, model.backend) == (True, "onnxruntime")
-    assert "TR104" in {f.code for f in judge(*load(root), Expected(completion=False))}
+    assert "TR104" in {f.code for f in judge(*load(root), Expected(flags=ServerFlags(completion=False)))}
 
 
 def test_numbers_of_64_bits_may_be_text_and_keys_may_be_numbers(tmp_path):

@@ -128,3 +128,22 @@ def test_limit_on_models_keeps_the_expected_ones() -> None:
     assert problem is not None
     assert problem.message.count(";") == 50
     assert problem.message.endswith("; and 4950 more models")
+
+
+@pytest.mark.parametrize(
+    ("size", "start"),
+    [
+        ("64Mi", "/dev/shm (64Mi) is full: less than 2Mi is free. Raise spec.server.sharedMemory, or"),
+        ("", "/dev/shm is full: less than 2Mi is free. Raise spec.server.sharedMemory, or"),
+    ],
+)
+def test_says_that_shared_memory_is_full(size: str, start: str) -> None:
+    """The Python backend advises an option of docker."""
+    said = (
+        "Unable to initialize shared memory key 'triton_python_backend_shm_region_1' to requested size (2097152 bytes)."
+        " If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. "
+        "Error: No space left on device"
+    )
+    (state,) = model_states(gen.model(), {"p1": index(("a", "1", "UNAVAILABLE", said))}, None, shared_memory=size)
+    assert state.reason.startswith(start)
+    assert state.reason.endswith(said)

@@ -1,0 +1,105 @@
+"""The flags of tritonserver that decide whether a model repository fits the server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+_CACHE = ("--cache-config", "--response-cache-byte-size")
+_PYTHON = "python,shm-default-byte-size="
+_RELEVANT = (
+    *_CACHE,
+    "--disable-auto-complete-config",
+    "--model-config-name",
+    "--rate-limit",
+    "--rate-limit-resource",
+    "--strict-model-config",
+)
+_TRUE = ("true", "on", "1")
+_NAME = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFlags:
+    """What the flags say. Without a flag a field has Triton's default."""
+
+    config_name: str = ""
+    """The name of the configurations that the server reads before config.pbtxt."""
+    completion: bool = True
+    """Whether the server completes configurations."""
+    response_cache: bool = False
+    """Whether the server has a response cache."""
+    region_bytes: int | None = None
+    """First size of the region in /dev/shm of each instance of a Python model; None without the flag."""
+    rate_limiter: bool = False
+    """Whether the server obeys rate_limiter in config.pbtxt."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """The number of each resource for rate_limiter, on the device that has most. Empty without the flag: then there are
+    as many as the models need."""
+
+
+def parse(arguments: Iterable[str]) -> ServerFlags:
+    """Returns what the arguments of tritonserver say. Triton itself refuses malformed values, so they are ignored."""
+    flags = list(_flags(arguments))
+    values = dict(flags)
+    name = values.get("--model-config-name", "")
+    regions = [value.removeprefix(_PYTHON) for _, value in flags if value.startswith(_PYTHON)]
+    resources: dict[str, int] = {}
+    for resource, count in (_resource(value) for flag, value in flags if flag == "--rate-limit-resource"):
+        resources[resource] = max(count, resources.get(resource, 0))
+    return ServerFlags(
+        config_name=name if _NAME.fullmatch(name) else "",
+        completion="--disable-auto-complete-config" not in values
+        and values.get("--strict-model-config", "").lower() not in _TRUE,
+        response_cache=any(flag in values for flag in _CACHE),
+        region_bytes=int(regions[-1]) if regions and regions[-1].isdecimal() else None,
+        rate_limiter=values.get("--rate-limit", "").lower() == "execution_count",
+        resources=resources,
+    )
+
+
+def relevant(arguments: Iterable[str]) -> list[str]:
+    """Returns the arguments that `parse` reads, each with its value. They contain no password."""
+    return [
+        flag + (f"={value.partition(',')[0] if flag in _CACHE else value}" if value else "")
+        for flag, value in _flags(arguments)
+        if flag in _RELEVANT or value.startswith(_PYTHON)
+    ]
+
+
+def arguments(flags: ServerFlags) -> list[str]:
+    """Returns flags of tritonserver that say the same. The cache is small and local."""
+    return [
+        *(["--disable-auto-complete-config"] if not flags.completion else []),
+        *([f"--model-config-name={flags.config_name}"] if flags.config_name else []),
+        *(["--cache-config=local,size=1048576"] if flags.response_cache else []),
+        *([f"--backend-config={_PYTHON}{flags.region_bytes}"] if flags.region_bytes is not None else []),
+        *(["--rate-limit=execution_count"] if flags.rate_limiter else []),
+        *(f"--rate-limit-resource={name}:{count}" for name, count in flags.resources.items()),
+    ]
+
+
+def _flags(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields each flag and its value, which may be an argument of its own."""
+    name = ""
+    for argument in arguments:
+        if argument.startswith("--"):
+            if name:
+                yield name, ""
+            name, is_joined, value = argument.partition("=")
+            if is_joined:
+                yield name, value
+                name = ""
+        elif name:
+            yield name, argument
+            name = ""
+    if name:
+        yield name, ""
+
+
+def _resource(text: str) -> tuple[str, int]:
+    """Returns name and count of NAME:COUNT or NAME:COUNT:DEVICE."""
+    name, _, rest = text.partition(":")
+    count = rest.partition(":")[0]
+    return name, int(count) if count.isdecimal() else 0
