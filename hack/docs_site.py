@@ -19,7 +19,8 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
     "Model owners": ("models", "model-control", "live-views", "validate"),
     "On call": ("on-call",),
     "Cluster operators": (
-        "operations", "scaling", "metrics", "dashboards", "tenants", "newer-triton", "limits", "benchmarks", "faults",
+        "operations", "openshift", "scaling", "metrics", "dashboards", "tenants", "newer-triton", "limits",
+        "benchmarks", "faults",
     ),
     "Security": ("security", "permissions", "threat-model"),
     "Contributors": ("architecture", "glossary", "bare-machine"),

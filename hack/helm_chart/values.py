@@ -157,7 +157,7 @@ VALUES = Group(
             [],
             _NAMED,
         ),
-        "nodeSelector": Value("Labels of the nodes to run on.", {}, _LABELS),
+        "nodeSelector": Value("Labels of the nodes to run on.", _POD["nodeSelector"], _LABELS),
         "tolerations": Value("Taints of nodes to tolerate.", [], json_schema.of("[Toleration]")),
         "affinity": Value("Affinity to nodes and pods.", {}, json_schema.of("Affinity")),
         "topologySpreadConstraints": Value(
@@ -167,7 +167,7 @@ VALUES = Group(
         ),
         "priorityClassName": Value("PriorityClass of the operator's pods.", "", _STRING),
         "podSecurityContext": Value(
-            "Security context of the operator's pods. On OpenShift, set runAsUser and runAsGroup to null.",
+            "Security context of the operator's pods. The image's user is 65532; OpenShift chooses another one.",
             _POD["securityContext"],
             json_schema.of("PodSecurityContext"),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 import click
@@ -12,7 +13,7 @@ from triton_operator.api import names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose
-from triton_operator.render.choices import Settings
+from triton_operator.render.choices import Capabilities, Settings
 from triton_repository_check.text import one_line
 
 from . import parsing
@@ -33,6 +34,7 @@ from . import parsing
     show_default=True,
     help="The delivery that your cluster uses for delivery: Auto.",
 )
+@click.option("--openshift", is_flag=True, help="Your cluster is an OpenShift, which sets the pods' user and groups.")
 @click.option(
     "--namespace", "-n", default="default", show_default=True, help="Namespace of TritonModels without a namespace."
 )
@@ -58,6 +60,7 @@ def render(
     file: TextIO,
     tools_image: str,
     delivery: Any,
+    openshift: bool,
     namespace: str,
     entrypoint_type: str | None,
     operator_namespace: str,
@@ -78,6 +81,7 @@ def render(
             thresholds=thresholds.effective_of(document),
             prometheus=prometheus_url.rstrip("/"),
             settings=Settings(operator_namespace=operator_namespace),
+            cluster=Capabilities(openshift=openshift),
         )
         objects += rendering.render(model, choose(model, None, choices))
         for note in _notes(model, document, bool(choices.entrypoint)):
@@ -90,4 +94,21 @@ def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> lis
     notes = [error.message for error in thresholds.of(document).invalid]
     if model.spec.monitoring.enabled and not has_rules:
         notes.append("no PrometheusRule: it needs spec.entrypoint and --entrypoint-type")
+    removed = document["spec"].get("podTemplate") or {}
+    notes += [
+        f"{path}: null removes the field, but kubectl apply, kustomize and Argo CD drop it in silence: use "
+        "spec.podTemplate.omit, or kubectl apply --server-side"
+        for path in _nulls(removed.get("spec"), "spec.podTemplate.spec")
+    ]
     return notes
+
+
+def _nulls(value: Any, path: str) -> Iterator[str]:
+    """Yields the path of each null in a value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from [f"{path}.{key}"] if inner is None else _nulls(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            name = item.get("name", "") if isinstance(item, dict) else ""
+            yield from _nulls(item, f"{path}.{name}")

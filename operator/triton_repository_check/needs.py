@@ -60,7 +60,7 @@ def pools(repository: Repository, names: Collection[str] | None, pool: int) -> i
 
 
 def pool_bytes(flag: int | None, server: Version | None) -> int:
-    """Returns the initial size of a pool. `flag` and `server` are None if they are unknown."""
+    """Returns the initial size of a pool. `flag` and `server`: None if not known."""
     default = OLD_POOL_BYTES if server is not None and server <= OLD_POOLS else POOL_BYTES
     return default if flag is None else flag
 

@@ -136,7 +136,7 @@ affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{no
   {{key: metadata.name, operator: In, values: [a]}}]}}]}}}}}}
 topologySpreadConstraints: []
 priorityClassName: system-cluster-critical
-podSecurityContext: {{runAsUser: null, runAsGroup: null}}
+podSecurityContext: {{runAsUser: 2000, seccompProfile: null}}
 podLabels: {{team: serving}}
 podAnnotations: {{example.com/note: "1"}}
 extraEnv: [{{name: SSL_CERT_FILE, value: /ca/tls.crt}}]
@@ -152,10 +152,11 @@ def test_values_set_the_fields_of_the_pods() -> None:
     metadata, pod = spec["template"]["metadata"], spec["template"]["spec"]
     assert metadata["labels"] == {"app.kubernetes.io/name": "triton-operator", "team": "serving"}
     assert metadata["annotations"]["example.com/note"] == "1"
-    for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName"):
+    assert pod["nodeSelector"] == {"pool": "system", "kubernetes.io/os": "linux"}
+    for key in ("imagePullSecrets", "tolerations", "affinity", "priorityClassName"):
         assert pod[key] == given[key], key
     assert "topologySpreadConstraints" not in pod
-    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod["securityContext"] == {"runAsNonRoot": True, "runAsUser": 2000}
     (container,) = pod["containers"]
     assert container["image"] == f"registry.example.com/operator@{DIGEST}"
     assert container["imagePullPolicy"] == "Always"

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -56,6 +57,31 @@ def test_tools_image_is_the_operators_image(installed: ControlPlane) -> None:
         env = {e["name"]: e.get("value") for e in container["env"]}
         assert env["TOOLS_IMAGE"] == container["image"]
         assert ":" in container["image"].rpartition("/")[2]
+
+
+def test_kustomize_changes_the_images_of_a_tritonmodel(installed: ControlPlane, tmp_path: Path) -> None:
+    """With the configuration that the documentation says to copy; without it, it changes none and says nothing."""
+    files = {
+        "detector.yaml": MANIFESTS / "samples/detector/detector.yaml",
+        "config.yaml": ROOT / "examples/commit-to-live/kustomizeconfig.yaml",
+    }
+    for name, source in files.items():
+        (tmp_path / name).write_text(source.read_text())
+    wanted = {
+        "detection": {"digest": f"sha256:{'a' * 64}"},
+        "server": {"newName": "registry.example.com/s", "newTag": "2"},
+    }
+    images = [{"name": f"ghcr.io/triton-operator/{name}", **image} for name, image in wanted.items()]
+    kustomization = {"resources": ["detector.yaml"], "images": images}
+
+    def spec(**more: list[str]) -> Any:
+        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({**kustomization, **more}))
+        return yaml.safe_load(kubectl(installed, "kustomize", str(tmp_path)))["spec"]
+
+    changed = spec(configurations=["config.yaml"])
+    assert changed["modelImage"]["reference"] == f"ghcr.io/triton-operator/detection@sha256:{'a' * 64}"
+    assert changed["server"]["image"] == "registry.example.com/s:2"
+    assert spec()["server"]["image"].startswith("ghcr.io/")
 
 
 def test_operators_pod_meets_the_restricted_pod_security_standard(installed: ControlPlane) -> None:

@@ -79,6 +79,7 @@ REFUSED: list[tuple[Object, str]] = [
     # Privileges of containers
     (pod(securityContext={"runAsUser": 0}), "spec.podTemplate.spec.securityContext"),
     (pod(securityContext=None), "spec.podTemplate.spec.securityContext"),
+    ({"podTemplate": {"omit": ["spec.securityContext.runAsUser"]}}, "spec.podTemplate.omit spec.securityContext.runA"),
     (server(securityContext={"privileged": True}), "containers[triton].securityContext"),
     (server(securityContext=None), "containers[triton].securityContext"),
     (server(resources={"claims": [{"name": "gpu"}]}), "containers[triton].resources"),
@@ -210,6 +211,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 PRIVILEGED: Object = {
     "server": {"env": [env(SECRET)], **GPU},
     "podTemplate": {
+        "omit": ["spec.securityContext.fsGroup"],
         "metadata": {"labels": {"app": "payments"}, "annotations": {"example.com/a": "b"}},
         "spec": {
             "hostNetwork": True,
@@ -265,6 +267,10 @@ def test_existing_privileged_fields_do_not_block_other_changes(team: Team) -> No
         (pod(containers=[{"name": "sidecar", "image": "mine"}]), "the additional container sidecar"),
         ({"server": {"env": [{"name": "ANOTHER", "valueFrom": SECRET}]}}, "the variable ANOTHER"),
         ({"podTemplate": {"metadata": {"labels": {"app": "other"}}}}, "labels app"),
+        (
+            {"podTemplate": {"omit": ["spec.securityContext.fsGroup", "spec.securityContext.runAsNonRoot"]}},
+            "may not use spec.podTemplate.omit spec.securityContext.runAsNonRoot: remove",
+        ),
         ({"podTemplate": {"metadata": {"annotations": {"example.com/a": "c"}}}}, "annotations example.com/a"),
     ],
     ids=name_of,

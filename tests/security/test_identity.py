@@ -75,7 +75,8 @@ def team(cluster: ControlPlane, operator: Operator, request: pytest.FixtureReque
 def node(plane: ControlPlane, name: str, taint: str = "", device: str = "") -> None:
     """Creates a ready node. `taint`: key of its taint. `device`: name of an extended resource that it has one of."""
     resources = {"cpu": "64", "memory": "256Gi", "pods": "110", **({device: "1"} if device else {})}
-    plane.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"node": name}}})
+    labels = {"node": name, "kubernetes.io/os": "linux"}  # the second one is the kubelet's
+    plane.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
     status = {"capacity": resources, "allocatable": resources, "conditions": [{"type": "Ready", "status": "True"}]}
     plane.api.patch("Node", name, {"status": status}, subresource="status")
     taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []

@@ -117,7 +117,7 @@ def containers(spec: Object) -> list[Object]:
 def assert_hardened(spec: Object) -> None:
     context = spec["securityContext"]
     assert context["runAsNonRoot"] is True
-    assert context["runAsUser"] > 0
+    assert context.get("runAsUser") != 0, "without it, it is the user of the image"
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
     for container in containers(spec):
         assert container["securityContext"] == {

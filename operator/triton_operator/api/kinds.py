@@ -38,6 +38,10 @@ PROMETHEUS_RULE = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometh
 SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", optional=True)
 SCALERS = frozenset({AUTOSCALER.kind, SCALED_OBJECT.kind})
 """Only one object of these kinds may scale a Deployment."""
+SECURITY_CONTEXT_CONSTRAINTS = Kind(
+    "security.openshift.io", "v1", "SecurityContextConstraints", "securitycontextconstraints", optional=True
+)
+"""OpenShift's. The operator reads none of them; that the kind exists says that the cluster is an OpenShift."""
 POD = Kind("", "v1", "Pod", "pods")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 

@@ -397,6 +397,19 @@ class PodMetadata(Base):
     """Annotations of the pods, in addition to the operator's."""
 
 
+Omittable = Literal[
+    "spec.securityContext.fsGroup",
+    "spec.securityContext.runAsGroup",
+    "spec.securityContext.runAsNonRoot",
+    "spec.securityContext.runAsUser",
+    "spec.securityContext.seccompProfile",
+    "spec.containers.triton.lifecycle",
+    "spec.containers.triton.livenessProbe",
+    "spec.containers.triton.startupProbe",
+]
+"""Fields of the operator's pod template that a user may leave out."""
+
+
 class PodTemplate(Base):
     """Other fields of the pods, merged over the operator's pod template."""
 
@@ -404,7 +417,12 @@ class PodTemplate(Base):
     """Labels and annotations of the pods."""
     spec: PodSpec = {}
     """Part of a PodSpec (see kubectl explain pod.spec), e.g. nodeSelector, tolerations, priorityClassName, volumes.
-    Lists with names, such as containers and env, merge by name; the server's container has the name `triton`."""
+    Lists with names, such as containers and env, merge by name; the server's container is named `triton`. The source
+    of a volume or the handler of a probe replaces the operator's. See also omit."""
+    omit: Annotated[list[Omittable], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})] = []
+    """Fields that the operator would set, and that the pods must not have, e.g. spec.securityContext.fsGroup. In spec,
+    null does the same, but kubectl apply, kustomize and Argo CD drop null in silence. On OpenShift the operator leaves
+    out runAsUser, runAsGroup and fsGroup anyway."""
 
 
 class HealthRequest(Base):

@@ -54,6 +54,8 @@ class Capabilities:
     """Whether it has the CRDs of prometheus-operator."""
     keda: bool = True
     """Whether it has those of KEDA."""
+    openshift: bool = False
+    """Whether it sets the user and the groups of each namespace's pods itself, and refuses fixed ones."""
     kubernetes: tuple[int, int] = (0, 0)
     """Its major and minor version; (0, 0) if it isn't known."""
 

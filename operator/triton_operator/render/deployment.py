@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
-from triton_operator.api.types import TritonModel
+from triton_operator.api.types import Omittable, TritonModel
 
 from . import load_models
 from .child_type import Child
@@ -14,10 +14,15 @@ from .choices import Choices, KeptTemplate
 from .common import obj
 from .delivery import init_containers, volumes
 from .kept_template import digest, pack, spec_hash
-from .merge import merge
+from .merge import merge, without
 from .server import container
 from .sizes import shared_memory, surge
 
+_SET_BY_OPENSHIFT: tuple[Omittable, ...] = (
+    "spec.securityContext.fsGroup",
+    "spec.securityContext.runAsGroup",
+    "spec.securityContext.runAsUser",
+)
 _EXIT_MARGIN_SECONDS = 5
 _PULL_SECONDS = 1200
 """Time to pull images of up to 15 GB. With the startup time, it is the progress deadline of a rollout."""
@@ -69,8 +74,11 @@ def _chosen_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
 def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """Returns a new pod template: the operator's, merged with the user's, and then the labels that selectors need."""
     user = model.spec.pod_template
+    base: dict[str, Any] = {"metadata": {}, "spec": _pod_spec(model, choices)}
+    for path in (*user.omit, *(_SET_BY_OPENSHIFT if choices.cluster.openshift else ())):
+        base = without(base, path)
     template: dict[str, Any] = merge(
-        {"metadata": {}, "spec": _pod_spec(model, choices)},
+        base,
         {
             "metadata": {"labels": user.metadata.labels, "annotations": user.metadata.annotations},
             "spec": user.spec,
@@ -106,6 +114,8 @@ def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **({"imagePullSecrets": secrets} if secrets else {}),
+        # Not every cloud taints its Windows nodes.
+        "nodeSelector": {"kubernetes.io/os": "linux"},
         "initContainers": init_containers(model, choices),
         "containers": [container(model, choices)],
         "volumes": [

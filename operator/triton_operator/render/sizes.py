@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -11,11 +12,17 @@ from triton_operator.api.fields import IntOrPercent
 from triton_operator.api.names import CONTAINER_SERVER
 from triton_operator.api.types import ResourceRequirements, TritonModelSpec
 
-_NO_GPUS = (
-    "aws.amazon.com/", "cambricon.com/", "google.com/tpu", "gpu.intel.com/", "habana.ai/", "huawei.com/",
-    "npu.intel.com/", "rdma/", "vpc.amazonaws.com/",
-)  # fmt: skip
-"""The starts of the names of devices that Triton's KIND_GPU can't use. Others may be GPUs under a provider's name."""
+_GPU = re.compile(r"[^/]+/(gpu|gpu\.shared|mig-.+)")
+"""Names of resources of which each is a GPU, or a part of one that Triton sees as one."""
+_OTHER_ACCELERATOR = re.compile(
+    r"(aws\.amazon\.com|cambricon\.com|gpu\.intel\.com|habana\.ai|huawei\.com|npu\.intel\.com)/.+|google\.com/tpu"
+)
+"""Names of devices that Triton's KIND_GPU can't use."""
+_NETWORK = re.compile(
+    r"(rdma|mellanox\.com|networking\.gke\.io(\.networks)?)/.+|vpc\.amazonaws\.com/(efa|pod-eni)|nvidia\.com/hostdev.*"
+    r"|[^/]+/.*sriov.*"
+)
+"""Names of network cards. A node has many, or shares them."""
 _MIN_SHARED_MEMORY = Decimal(64 << 20)
 
 
@@ -33,23 +40,29 @@ def shared_memory(spec: TritonModelSpec) -> str:
     return quantity.mebibytes(max(quantity.parse(limit) / 2, _MIN_SHARED_MEMORY))
 
 
-def devices(spec: TritonModelSpec) -> int | None:
-    """Returns the number of devices of a server, such as GPUs of any vendor; None if it claims some (DRA).
-
-    A claim doesn't say how many. Devices may also be limits in spec.podTemplate, which override spec.server.resources.
-    """
-    return _devices(spec, ())
-
-
 def gpus(spec: TritonModelSpec) -> int | None:
-    """Returns the number of devices that may be GPUs for Triton: without those of other kinds."""
-    return _devices(spec, _NO_GPUS)
+    """Returns the number of GPUs that Triton sees; None if it isn't known.
+
+    It isn't with a claim (DRA), and with a resource that says how much of a GPU a server gets and not how many, such as
+    aliyun.com/gpu-mem, or whose name says nothing. Limits in spec.podTemplate override those of spec.server.resources.
+    """
+    resources = _devices(spec)
+    number = sum(amount for name, amount in resources.items() if _GPU.fullmatch(name))
+    others = [name for name in resources if not _OTHER_ACCELERATOR.fullmatch(name) and not _NETWORK.fullmatch(name)]
+    return None if not number and (others or spec.pod_template.spec.get("resourceClaims")) else number
 
 
-def _devices(spec: TritonModelSpec, others: tuple[str, ...]) -> int | None:
+def _holds_devices(spec: TritonModelSpec) -> bool:
+    """Whether a server has devices, such as GPUs of any vendor, that it must release before another one gets them."""
+    held = any(not _NETWORK.fullmatch(name) for name in _devices(spec))
+    return held or bool(spec.pod_template.spec.get("resourceClaims"))
+
+
+def _devices(spec: TritonModelSpec) -> dict[str, int]:
+    """Returns the extended resources of a server, and how many it has of each."""
     limits = {**(spec.server.resources.limits or {}), **_limits_in(spec.pod_template.spec)}
-    number = sum(_number(amount) for name, amount in limits.items() if "/" in name and not name.startswith(others))
-    return None if not number and spec.pod_template.spec.get("resourceClaims") else number
+    amounts = {name: _number(amount) for name, amount in limits.items() if "/" in name}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def ephemeral_storage(spec: TritonModelSpec) -> int | None:
@@ -107,7 +120,7 @@ def surge(spec: TritonModelSpec) -> dict[str, IntOrPercent]:
     if max_surge is None:
         # If no pod may be unavailable, only a surge pod can start the rollout.
         below = max_unavailable is None or str(max_unavailable) not in ("0", "0%")
-        max_surge = 0 if devices(spec) != 0 and below else 1
+        max_surge = 0 if _holds_devices(spec) and below else 1
     if max_unavailable is None:
         max_unavailable = 1 if str(max_surge) in ("0", "0%") else 0
     return {"maxSurge": max_surge, "maxUnavailable": max_unavailable}

@@ -16,7 +16,7 @@ from triton_operator.render.children import CHILDREN, CONDITIONAL, KINDS
 from triton_operator.render.choices import Capabilities
 
 _log = logging.getLogger(__name__)
-_OPTIONAL = tuple(kind for kind in KINDS if kind.optional)
+_OPTIONAL = (*(kind for kind in KINDS if kind.optional), kinds.SECURITY_CONTEXT_CONSTRAINTS)
 Place = tuple[Kind, str | None]
 """A kind, and the namespace in which it is listed; None for all namespaces."""
 
@@ -83,6 +83,7 @@ class Listing:
         return Capabilities(
             monitoring=all(self.serves(c.kind) for c in CHILDREN if c.condition == MONITORING_AVAILABLE),
             keda=self.serves(kinds.SCALED_OBJECT),
+            openshift=self.serves(kinds.SECURITY_CONTEXT_CONSTRAINTS),
             kubernetes=self.kubernetes,
         )
 

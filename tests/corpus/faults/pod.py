@@ -58,7 +58,7 @@ FAULTS = (
         lambda root: None,
         "TR512",
         "warning",
-        "many/config.pbtxt:10",
+        "many/config.pbtxt:14",
         {"flags": ServerFlags()},
     ),
     Fault(
@@ -67,7 +67,7 @@ FAULTS = (
         edit("many/config.pbtxt", 'name: "R" count: 1', 'name: "R" count: 4'),
         "TR513",
         "error",
-        "many/config.pbtxt:10",
+        "many/config.pbtxt:14",
         {"flags": ServerFlags(rate_limiter=True, resources={"R": 2})},
     ),
     Fault(

@@ -81,4 +81,4 @@ def test_removes_a_field_that_the_spec_no_longer_has(api: Api, operator: Operato
     wait_until_observed(api)
     pod = api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]
     assert "priorityClassName" not in pod
-    assert not pod.get("nodeSelector")
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}

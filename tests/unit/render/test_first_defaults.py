@@ -43,6 +43,7 @@ FIRST: dict[str, Any] = {
     "podTemplate.metadata.labels": {},
     "podTemplate.metadata.annotations": {},
     "podTemplate.spec": {},
+    "podTemplate.omit": [],
 }
 """The first default of each field of the spec that concerns pods. Never change a line."""
 FORMER_IMAGE = "nvcr.io/nvidia/tritonserver:23.01-py3"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from support import gen
 from triton_operator.api import names
-from triton_operator.api.types import TritonModel
+from triton_operator.api.types import Omittable, TritonModel
 from triton_operator.render import Choices, choose, endpoint, render, start
+from triton_operator.render.choices import Capabilities
 from triton_operator.render.delivery import BUSYBOX
 from triton_operator.render.deployment import pod_template
 from triton_operator.render.merge import merge
@@ -106,6 +108,9 @@ def test_deployment_has_replicas_only_if_the_spec_has_them() -> None:
         (GPU, {}, (0, 1)),
         ({"resources": {"limits": {"nvidia.com/gpu": "0"}}}, {}, (1, 0)),
         ({"resources": {"limits": {"amd.com/npu": 1}}}, {}, (0, 1)),
+        ({"resources": {"limits": {"aliyun.com/gpu-mem": 6}}}, {}, (0, 1)),
+        ({"resources": {"limits": {"rdma/hca_shared": 1}}}, {}, (1, 0)),
+        ({"resources": {"limits": {"openshift.io/mlx_sriov_rdma": 1}}}, {}, (1, 0)),
         (GPU, {"maxSurge": 1}, (1, 0)),
         (GPU, {"maxSurge": "50%"}, ("50%", 0)),
         # If no pod may be unavailable, only a surge pod can start the rollout.
@@ -151,7 +156,16 @@ BACKENDS = {"containers": [{"name": "triton", "volumeMounts": [{"mountPath": "/o
           [{"name": "proxy"}]}}}, "--storage", []),
         ({"server": {"resources": {"limits": {"habana.ai/gaudi": 1}}}}, "--gpus", ["--gpus=0"]),
         ({"server": {"resources": {"limits": {"google.com/tpu": 4}}}}, "--gpus", ["--gpus=0"]),
-        ({"server": {"resources": {"limits": {"example.com/vgpu": 2}}}}, "--gpus", ["--gpus=2"]),
+        ({"server": {"resources": {"limits": {"example.com/vgpu": 2}}}}, "--gpus", []),
+        ({"server": {"resources": {"limits": {"amd.com/gpu": 2}}}}, "--gpus", ["--gpus=2"]),
+        ({"server": {"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-2g.20gb": 1}}}}, "--gpus",
+         ["--gpus=2"]),
+        ({"server": {"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3}}}}, "--gpus", ["--gpus=1"]),
+        ({"server": {"resources": {"limits": {"aliyun.com/gpu-mem": 6}}}}, "--gpus", []),
+        ({"server": {"resources": {"limits": {"volcano.sh/vgpu-memory": 4}}}}, "--gpus", []),
+        ({"server": {"resources": {"limits": {"rdma/hca_shared": 1}}}}, "--gpus", ["--gpus=0"]),
+        ({"server": {"resources": {"limits": {"vpc.amazonaws.com/efa": 4, "nvidia.com/gpu": 8}}}}, "--gpus",
+         ["--gpus=8"]),
     ],
 )  # fmt: skip
 def test_the_check_knows_the_image_the_flags_and_the_devices(
@@ -343,7 +357,7 @@ def test_merges_the_pod_template_by_name() -> None:
         }
     )
     server, sidecar = spec["containers"]
-    assert spec["nodeSelector"] == {"gpu": "h200"}
+    assert spec["nodeSelector"] == {"gpu": "h200", "kubernetes.io/os": "linux"}
     assert [e["name"] for e in server["env"]] == ["HOME", "A"]
     assert server["command"] == start.command()
     assert "livenessProbe" not in server
@@ -351,6 +365,58 @@ def test_merges_the_pod_template_by_name() -> None:
     assert {v["name"] for v in spec["volumes"]} == {"models", "tools", "shm", "tmp", "more"}
     assert spec["securityContext"] == {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 1000, "fsGroup": 1000,
                                        "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
+
+
+def test_a_source_or_a_handler_replaces_the_operators() -> None:
+    """Kubernetes refuses two of them, and plain kubectl apply can't remove the operator's by null."""
+    claim = {"claimName": "scratch"}
+    template = {
+        "containers": [{
+            "name": "triton",
+            "livenessProbe": {"tcpSocket": {"port": "http"}},
+            "lifecycle": {"preStop": {"exec": {"command": ["sleep", "9"]}}},
+            "env": [{"name": "HOME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        }],
+        "volumes": [{"name": "tmp", "persistentVolumeClaim": claim}, {"name": "shm", "emptyDir": {"sizeLimit": "9Gi"}}],
+    }  # fmt: skip
+    spec = pod(podTemplate={"spec": template})
+    server = spec["containers"][0]
+    assert "httpGet" not in server["livenessProbe"]
+    assert server["livenessProbe"]["tcpSocket"] == {"port": "http"}
+    assert server["lifecycle"] == {"preStop": {"exec": {"command": ["sleep", "9"]}}}
+    assert server["env"] == [{"name": "HOME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    volumes = {v["name"]: v for v in spec["volumes"]}
+    assert volumes["tmp"] == {"name": "tmp", "persistentVolumeClaim": claim}
+    assert volumes["shm"] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "9Gi"}}
+
+
+def field_at(value: Any, path: str) -> Any:
+    """Returns the field, such as spec.containers.triton.livenessProbe; None without it."""
+    for key in path.split("."):
+        value = next((i for i in value if i["name"] == key), {}) if isinstance(value, list) else (value or {}).get(key)
+    return value
+
+
+@pytest.mark.parametrize("path", get_args(Omittable))
+def test_leaves_out_what_the_user_names(path: str) -> None:
+    rendered = deployment()["spec"]["template"]
+    assert field_at(rendered, path) is not None
+    omitted = deployment(podTemplate={"omit": [path]})["spec"]["template"]
+    assert field_at(omitted, path) is None
+    above, _, key = path.rpartition(".")
+    assert field_at(omitted, above) == {k: v for k, v in field_at(rendered, above).items() if k != key}
+
+
+def test_a_users_value_is_no_field_of_the_operator() -> None:
+    given = {"omit": ["spec.securityContext.runAsUser"], "spec": {"securityContext": {"runAsUser": 7}}}
+    assert pod(podTemplate=given)["securityContext"]["runAsUser"] == 7
+
+
+def test_openshift_sets_the_user_and_the_groups() -> None:
+    openshift = replace(COPY, cluster=Capabilities(openshift=True))
+    assert pod(openshift)["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    given = {"spec": {"securityContext": {"fsGroup": 7}}}
+    assert pod(openshift, podTemplate=given)["securityContext"]["fsGroup"] == 7
 
 
 def test_a_command_in_the_pod_template_replaces_the_start_and_gets_the_same_flags() -> None:
