@@ -16,7 +16,7 @@ _RELEVANT = (
     "--rate-limit-resource",
     "--strict-model-config",
 )
-_TRUE = ("true", "on", "1")
+TRUE = ("true", "on", "1")
 _NAME = re.compile(r"[\w.-]+")
 
 
@@ -41,17 +41,17 @@ class ServerFlags:
 
 def parse(arguments: Iterable[str]) -> ServerFlags:
     """Returns what the arguments of tritonserver say. Triton itself refuses malformed values, so they are ignored."""
-    flags = list(_flags(arguments))
-    values = dict(flags)
+    pairs = list(flags(arguments))
+    values = dict(pairs)
     name = values.get("--model-config-name", "")
-    regions = [value.removeprefix(_PYTHON) for _, value in flags if value.startswith(_PYTHON)]
+    regions = [value.removeprefix(_PYTHON) for _, value in pairs if value.startswith(_PYTHON)]
     resources: dict[str, int] = {}
-    for resource, count in (_resource(value) for flag, value in flags if flag == "--rate-limit-resource"):
+    for resource, count in (_resource(value) for flag, value in pairs if flag == "--rate-limit-resource"):
         resources[resource] = max(count, resources.get(resource, 0))
     return ServerFlags(
         config_name=name if _NAME.fullmatch(name) else "",
         completion="--disable-auto-complete-config" not in values
-        and values.get("--strict-model-config", "").lower() not in _TRUE,
+        and values.get("--strict-model-config", "").lower() not in TRUE,
         response_cache=any(flag in values for flag in _CACHE),
         region_bytes=int(regions[-1]) if regions and regions[-1].isdecimal() else None,
         rate_limiter=values.get("--rate-limit", "").lower() == "execution_count",
@@ -63,24 +63,24 @@ def relevant(arguments: Iterable[str]) -> list[str]:
     """Returns the arguments that `parse` reads, each with its value. They contain no password."""
     return [
         flag + (f"={value.partition(',')[0] if flag in _CACHE else value}" if value else "")
-        for flag, value in _flags(arguments)
+        for flag, value in flags(arguments)
         if flag in _RELEVANT or value.startswith(_PYTHON)
     ]
 
 
-def arguments(flags: ServerFlags) -> list[str]:
+def arguments(server: ServerFlags) -> list[str]:
     """Returns flags of tritonserver that say the same. The cache is small and local."""
     return [
-        *(["--disable-auto-complete-config"] if not flags.completion else []),
-        *([f"--model-config-name={flags.config_name}"] if flags.config_name else []),
-        *(["--cache-config=local,size=1048576"] if flags.response_cache else []),
-        *([f"--backend-config={_PYTHON}{flags.region_bytes}"] if flags.region_bytes is not None else []),
-        *(["--rate-limit=execution_count"] if flags.rate_limiter else []),
-        *(f"--rate-limit-resource={name}:{count}" for name, count in flags.resources.items()),
+        *(["--disable-auto-complete-config"] if not server.completion else []),
+        *([f"--model-config-name={server.config_name}"] if server.config_name else []),
+        *(["--cache-config=local,size=1048576"] if server.response_cache else []),
+        *([f"--backend-config={_PYTHON}{server.region_bytes}"] if server.region_bytes is not None else []),
+        *(["--rate-limit=execution_count"] if server.rate_limiter else []),
+        *(f"--rate-limit-resource={name}:{count}" for name, count in server.resources.items()),
     ]
 
 
-def _flags(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
+def flags(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yields each flag and its value, which may be an argument of its own."""
     name = ""
     for argument in arguments:

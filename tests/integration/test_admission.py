@@ -99,6 +99,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (server(loadModels=["a"]), "modelControl: none loads every model, so remove loadModels"),
     (server(modelControl="explicit", loadModels=["a", "b"]), "has several models, so entrypoint is required"),
     ({**explicit("b", "c"), **health("d/x.json")}, "healthRequest.file is of a model that may not be loaded"),
+    ({**server(args=["--http-restricted-api=trace,inference:key=$(KEY)"]), **health("a/x.json")},
+     "healthRequest needs inference without a key"),
     *((health(file), "spec.healthRequest.file in body should match") for file in
       ("x.json", "/a/x.json", "a/../x.json", "../x.json", "a/b/x.json", "a/$(id)", "a/x y", "a/.x", "a b/x", "a/x\n")),
     (explicit("a,b"), "loadModels needs one model per item, without commas: write [a, b] instead of ['a,b']"),
@@ -275,6 +277,7 @@ ACCEPTED: list[dict[str, Any]] = [
     server(modelControl="explicit", loadModels=["a"]),
     explicit("a", "b"),
     {**explicit("b", "c"), **health("a/x.json")},
+    {**server(args=["--http-restricted-api=trace,model-repository:inference=x"]), **health("a/x.json")},
     {**explicit("b", "c"), **health("c/warmup/x_1")},
     {**explicit("*"), **health("d/x.json")},
     health("Détection-🚦/X.jpg"),

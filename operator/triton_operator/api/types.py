@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from . import names
+from . import names, server_access
 from .fields import (
     NO_SPACE,
     Base,
@@ -214,7 +214,8 @@ class Server(Base):
     ] = []
     """Models to load, with modelControl: explicit. Triton loads the steps of an ensemble with it. If entrypoint is set,
     a change reaches the running servers without a restart: each server loads the new models, and then unloads the ones
-    that are gone. If a model doesn't load, the servers keep the old ones."""
+    that are gone. If a model doesn't load, the servers keep the old ones. A change replaces the servers if args closes
+    their API to the operator, by a restricted API or TLS."""
     log_verbosity: Annotated[int, Field(ge=0, le=10)] = 0
     """Triton's verbosity: 0 is quiet, 1 logs each request."""
 
@@ -485,6 +486,11 @@ class TritonModelSpec(Base):
             "model in server.loadModels",
         ),
         rule(
+            "!has(self.healthRequest) || !has(self.server.args) "
+            "|| !self.server.args.exists(a, a.matches('^--http-r[a-z-]*=([a-z-]+,)*inference(,[a-z-]+)*:'))",
+            "healthRequest needs inference without a key: remove inference from --http-restricted-api",
+        ),
+        rule(
             "!has(self.models) || size(self.models) == 0 || !has(self.server.args) "
             "|| !self.server.args.exists(a, a.startsWith('--model-config-name'))",
             "models sets fields of config.pbtxt, which Triton doesn't read with the flag --model-config-name: remove "
@@ -578,7 +584,8 @@ class TritonModel(Base):
 
         Without an entrypoint the readiness probe asks for all models, and fails while one is being loaded.
         """
-        return self.is_explicit and bool(self.spec.entrypoint)
+        server = self.spec.server
+        return self.is_explicit and bool(self.spec.entrypoint) and not server_access.closes_changes(server.args)
 
     @property
     def is_keda(self) -> bool:

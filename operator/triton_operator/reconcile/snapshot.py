@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from triton_operator.api import kinds, names, thresholds
+from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import ChangeOutcome, History, Index, RunningServer, ServerAnswers, Subject
@@ -130,7 +130,8 @@ class SnapshotReader:
         changes = self._prober.changes.outcomes(key, models, running) if model.changes_models else {}
         if not model.changes_models:
             self._prober.changes.forget(key)
-        servers = self._prober.servers.track(key, running, explicit=model.is_explicit, entrypoint=fresh.entrypoint)
+        readable = [] if server_access.closes_index(model.spec.server.args) else running
+        servers = self._prober.servers.track(key, readable, explicit=model.is_explicit, entrypoint=fresh.entrypoint)
         autoscaler = find_kind(owned, kinds.AUTOSCALER)
         subject = _subject(model, deployment, autoscaler, fresh, before, servers.indexes)
         if subject is None:

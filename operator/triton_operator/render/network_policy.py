@@ -30,12 +30,10 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
         "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: choices.settings.operator_namespace}},
         "podSelector": {"matchLabels": {names.LABEL_NAME: names.FIELD_MANAGER}},
     }
-    # The operator reads the repository index, loads models, and reads the counters for the engine Direct.
-    ports = ["http", *(["grpc"] if model.is_explicit else []), *(["metrics"] if model.is_direct else [])]
     ingress = [
         (_peers(policy.clients, _SAME_NAMESPACE), ["http", "grpc"]),
         (_peers(policy.monitoring, _ANY_NAMESPACE), ["metrics"]),
-        ([operator], ports),
+        ([operator], operator_ports(model)),
     ]
     spec = {
         "podSelector": {"matchLabels": names.selector(model.name)},
@@ -44,6 +42,14 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
         "egress": [_written(rule) for rule in policy.egress],
     }
     return [obj(model, kinds.NETWORK_POLICY, spec=spec)]
+
+
+def operator_ports(model: TritonModel) -> list[str]:
+    """Returns the names of the ports to which the operator connects.
+
+    It reads the repository index, loads models, and reads the counters for the engine Direct.
+    """
+    return ["http", *(["grpc"] if model.is_explicit else []), *(["metrics"] if model.is_direct else [])]
 
 
 def _peers(peers: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, Any]]) -> list[dict[str, Any]]:

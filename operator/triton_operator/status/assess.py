@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from triton_operator.api import kubernetes_versions, names, secrets
+from triton_operator.api import kubernetes_versions, names, secrets, server_access
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import (
     MAX_DECOUPLED,
@@ -26,6 +26,7 @@ from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
 from triton_operator.render.child_type import Child
 from triton_operator.render.children import CHILDREN
+from triton_operator.render.network_policy import operator_ports
 from triton_repository_check.report import Report
 
 from . import calibration, counting, faults, thresholds
@@ -43,7 +44,13 @@ _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRE
 _TO_ZERO = "the Deployment is scaled to 0: servers start when spec.replicas or the autoscaler raises the number"
 _REFUSED = (
     "{} is ready, but doesn't answer the operator: a NetworkPolicy or a service mesh with strict mTLS may refuse its "
-    "connections to port 8000"
+    "connections. Allow ingress to port {} from pods with the label {}: {} in the operator's namespace; "
+    "spec.networkPolicy: {{}} adds a NetworkPolicy with this rule"
+)
+_CLOSED = (
+    "the flag {} in spec.server.args closes model-repository to the operator, which has no key, so it doesn't know "
+    "which models are loaded. If one doesn't load, the server's log says why: kubectl logs POD -c triton. To have it "
+    "here, remove model-repository from the flag, and limit the clients with spec.networkPolicy"
 )
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
@@ -97,7 +104,7 @@ def assess(
     conditions = [
         _ready(observed, entrypoint, ready, current, problem),
         _progressing(observed, living, current, ready, problem),
-        _models_loaded(models, problem, observed.servers, ready),
+        _models_loaded(model, models, problem, observed.servers, ready),
         threshold_live(model, observed, limits, live, now),
         counting.scales(autoscaler_active(model, observed), observed, entrypoint),
         counting.alerts(monitoring_available(model, observed), observed, entrypoint),
@@ -112,7 +119,7 @@ def assess(
             model.metadata.generation,
         ),
         models=bounded(models),
-        loaded=loaded(models) or _declared(report),
+        loaded=loaded(models) or ("" if ready else _declared(report)),
         entrypoint=entrypoint,
         entrypoint_type=entrypoint_type,
         decoupled=decoupled([*living, *current], before),
@@ -318,16 +325,22 @@ def _desired_replicas(observed: Observation) -> int:
 
 
 def _models_loaded(
-    models: Sequence[ModelStatus], problem: Problem | None, servers: ServerAnswers, ready: Sequence[Pod]
+    model: TritonModel,
+    models: Sequence[ModelStatus],
+    problem: Problem | None,
+    servers: ServerAnswers,
+    ready: Sequence[Pod],
 ) -> Condition:
     if problem and problem.reason == "RepositoryInvalid":
         return condition(MODELS_LOADED, "False", problem.reason, problem.message)
     unknown = _unusable(servers.unusable)
     if not models:
+        if flag := server_access.closes_index(model.spec.server.args):
+            return condition(MODELS_LOADED, "Unknown", "APIRestricted", _CLOSED.format(flag))
         if unknown:
             return condition(MODELS_LOADED, "Unknown", "AnswerUnusable", unknown)
         if ready and not servers.indexes and not servers.pending:
-            return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", _REFUSED.format(ready[0].name))
+            return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", _refused(model, ready[0]))
         return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", "no server answers yet")
     more = "".join(f"; {part}" for part in (unknown, _too_many(models)) if part)
     failed = load_problem(models)
@@ -336,6 +349,11 @@ def _models_loaded(
     if any(m.state != "READY" for m in models):
         return condition(MODELS_LOADED, "False", "LoadingModels", "the servers are loading their models" + more)
     return condition(MODELS_LOADED, "True", "AllLoaded", "every model is loaded on every server that answers" + more)
+
+
+def _refused(model: TritonModel, pod: Pod) -> str:
+    ports = ", ".join(str(names.PORTS[name]) for name in operator_ports(model))
+    return _REFUSED.format(pod.name, ports, names.LABEL_NAME, names.FIELD_MANAGER)
 
 
 def _unusable(unusable: Mapping[str, str]) -> str:

@@ -33,14 +33,14 @@ def version(obj: Object) -> str:
 
 
 def progressing(api: Api, reason: str, name: str = gen.NAME) -> Object:
-    return _reached(api, "Progressing", reason, name)
+    return reached(api, "Progressing", reason, name)
 
 
 def ready(api: Api, reason: str) -> Object:
-    return _reached(api, "Ready", reason)
+    return reached(api, "Ready", reason)
 
 
-def _reached(api: Api, kind: str, reason: str, name: str = gen.NAME) -> Object:
+def reached(api: Api, kind: str, reason: str, name: str = gen.NAME) -> Object:
     """Waits until the condition has this reason, and returns it."""
 
     def look() -> Object | None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from integration.world.steps import SOON, events, model, progressing, ready, wait_until_observed
+from integration.world.steps import SOON, events, model, progressing, reached, ready, wait_until_observed
 from support import gen
 from support.api import Api, condition, eventually
 from support.kubelet import add_pod
@@ -62,6 +62,35 @@ def test_stays_ready_while_new_pods_fail_and_old_ones_serve(api: Api, operator: 
     assert progress["message"].endswith("the servers of the previous spec keep serving")
     assert condition(model(api), "Ready")["status"] == "True"
     assert api.find("Pod", "old")
+
+
+def test_names_the_flag_that_closes_the_servers_to_the_operator(api: Api, operator: Operator) -> None:
+    """Nothing answers at the address of the pod, so the reason would be NoServerAnswers if the operator asked it."""
+    closed = "model-repository,model-config:admin-key=$(ADMIN_KEY)"
+    arguments = [f"--http-restricted-api={closed}", f"--grpc-restricted-protocol={closed}"]
+    explicit = {"modelControl": "explicit", "loadModels": ["find"], "args": arguments}
+    make(api, entrypoint="find", server=explicit)
+    wait_until_observed(api)
+    add_pod(api, gen.put("status.podIP", "127.0.0.9"))
+    assert "--http-restricted-api" in reached(api, "ModelsLoaded", "APIRestricted")["message"]
+    ready(api, "EntrypointAnswers")
+    # No server would load another model, so the servers are replaced.
+    api.patch("TritonModel", gen.NAME, {"spec": {"server": {"loadModels": ["find", "crop"]}}})
+    wait_until_observed(api)
+    progressing(api, "RollingOut")
+    (server,) = api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["containers"]
+    assert [a for a in server["args"] if a.startswith("--load-model=")] == ["--load-model=find", "--load-model=crop"]
+
+
+def test_says_that_a_ready_server_does_not_answer_the_operator(api: Api, operator: Operator) -> None:
+    make(api, entrypoint="detection")
+    wait_until_observed(api)
+    add_pod(api, gen.put("status.podIP", "127.0.0.9"))
+    ready(api, "EntrypointAnswers")
+    silent = "detection-abc-1 is ready, but doesn't answer the operator: a NetworkPolicy"
+    eventually(
+        lambda: condition(model(api), "ModelsLoaded")["message"].startswith(silent), SOON, lambda: model(api)["status"]
+    )
 
 
 def test_reports_each_repair_of_a_server_once(api: Api, operator: Operator) -> None:

@@ -49,6 +49,19 @@ def test_the_models_are_in_a_configmap_and_not_in_the_template() -> None:
     assert mounted == ["/.triton-operator/load-models"] * 2
 
 
+@pytest.mark.parametrize("flag", ["--grpc-use-ssl=true", "--http-restricted-api=model-repository:key=x"])
+def test_a_change_replaces_servers_that_the_operator_cannot_change(flag: str) -> None:
+    closed = {"server": {"args": [flag]}}
+    live = deployed("a", "b", **closed)
+    (server,) = live["spec"]["template"]["spec"]["containers"]
+    assert [a for a in server["args"] if a.startswith("--load-model")] == ["--load-model=a", "--load-model=b"]
+    choices = choose(model("a", "c", **closed), live, NEW)
+    assert made(model("a", "c", **closed), choices, "ConfigMap") is None
+    changed = made(model("a", "c", **closed), choices)
+    assert changed is not None
+    assert template_hash(changed) != template_hash(live)
+
+
 def test_the_configmap_has_what_is_known() -> None:
     models = Models(("a",), ("b", "c"))
     assert read(made(model("a", "b"), Choices("t", "Copy", models=models), "ConfigMap")) == models

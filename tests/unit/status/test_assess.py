@@ -68,10 +68,24 @@ def test_says_that_a_ready_server_does_not_answer_the_operator() -> None:
     """The kubelet's probes pass, for example with a service mesh that refuses connections without mTLS."""
     silent = judge(pod(), indexes={})
     assert reasons(silent)["ModelsLoaded"] == ("Unknown", "NoServerAnswers")
-    assert message(silent, "ModelsLoaded").startswith("detection-abc-1 is ready, but doesn't answer the operator")
+    words = message(silent, "ModelsLoaded")
+    assert words.startswith("detection-abc-1 is ready, but doesn't answer the operator")
+    assert "Allow ingress to port 8000 from pods with the label app.kubernetes.io/name: triton-operator" in words
+    assert silent.loaded == "", "a server that is ready has loaded its models"
+    explicit = {"server": {"modelControl": "explicit", "loadModels": ["detection"]}}
+    assert "port 8000, 8001 from" in message(judge(pod(), indexes={}, spec=explicit), "ModelsLoaded")
     # The operator hasn't asked it yet, or it isn't ready.
     for status in (judge(pod(), indexes={}, pending=True), judge(pod(not_ready), indexes={})):
         assert message(status, "ModelsLoaded") == "no server answers yet"
+
+
+def test_names_the_flag_that_closes_the_list_of_models() -> None:
+    restricted = {"server": {"args": ["--http-restricted-api=model-repository,trace:key=$(KEY)"]}}
+    status = judge(pod(), indexes={}, spec=restricted)
+    assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("Unknown", "APIRestricted")}
+    words = message(status, "ModelsLoaded")
+    assert words.startswith("the flag --http-restricted-api in spec.server.args closes model-repository")
+    assert status.loaded == ""
 
 
 def test_reports_the_steps_of_a_new_tritonmodel() -> None:
