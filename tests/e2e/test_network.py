@@ -85,6 +85,20 @@ def test_only_its_clients_can_connect_to_a_server(cluster: Cluster, namespace: N
     eventually(lambda: reaches(namespace, server_name, client_url, "-c", "triton"), 60)
 
 
+def test_the_status_names_a_default_deny_policy_and_what_ends_it(cluster: Cluster, namespace: Namespace) -> None:
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "default-deny"}}
+    namespace.api.create({**policy, "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}})
+    namespace.deploy("silent", cluster.image())
+
+    def models_loaded() -> Object:
+        return condition(namespace.api.get("TritonModel", "silent"), "ModelsLoaded")
+
+    words = "is ready, but doesn't answer the operator: a NetworkPolicy"
+    eventually(lambda: words in models_loaded()["message"], 60, models_loaded)
+    namespace.api.patch("TritonModel", "silent", {"spec": {"networkPolicy": {}}})
+    namespace.wait_for_condition("silent", "ModelsLoaded", "True", "AllLoaded")
+
+
 def test_no_pod_of_a_tenant_can_connect_to_the_operator(cluster: Cluster, namespace: Namespace) -> None:
     """Its ports are for metrics, from the namespaces of Prometheus, and for the kubelet's probes."""
     namespace.deploy("echo", cluster.image())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kubectl_triton import options
-from triton_operator.api import names
+from triton_operator.api import names, server_access
 from triton_repository_check.text import one_line
 
 from . import forward, model_text
@@ -87,6 +87,8 @@ def _target(name: str, namespace: str | None, context: str | None, *, change: bo
         raise click.ClickException(model_text.failure(one_line(str(error)))) from None
     if change and not model_text.explicit(model):
         raise click.ClickException(model_text.NOT_EXPLICIT)
+    if flag := server_access.uses_tls(model["spec"].get("server", {}).get("args", [])):
+        raise click.ClickException(model_text.TLS.format(flag))
     servers = sorted(pod.name for pod in pods if pod.server_started)
     if not servers:
         raise click.ClickException(f"no server of {name} has started: see `kubectl triton status {name}`")

@@ -21,9 +21,15 @@ NOT_EXPLICIT = (
     "and unload models while the servers run, set modelControl: explicit and list the models in "
     "spec.server.loadModels; this change replaces the servers once"
 )
+TLS = (
+    "the servers speak gRPC with TLS ({} in spec.server.args), and this command doesn't. `kubectl triton status` shows "
+    "which models are loaded"
+)
 _HINTS = {
     "pods/portforward": "ask an administrator to bind the ClusterRole tritonmodel-modelcontrol",
     "cannot list resource": "ask an administrator to bind the ClusterRole tritonmodel-modelcontrol",
+    "protocol is restricted": "this command has no key: use a client that has it, or remove the API from "
+    "--grpc-restricted-protocol in spec.server.args",
     "explicit model load / unload is not allowed": "the server was started with another modelControl: see "
     "`kubectl triton status`",
 }

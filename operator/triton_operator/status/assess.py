@@ -44,8 +44,8 @@ _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRE
 _TO_ZERO = "the Deployment is scaled to 0: servers start when spec.replicas or the autoscaler raises the number"
 _REFUSED = (
     "{} is ready, but doesn't answer the operator: a NetworkPolicy or a service mesh with strict mTLS may refuse its "
-    "connections. Allow ingress to port {} from pods with the label {}: {} in the operator's namespace; "
-    "spec.networkPolicy: {{}} adds a NetworkPolicy with this rule"
+    "connections. Allow ingress to port {} from pods with the label {}: {} in the operator's namespace. Where a "
+    "NetworkPolicy denies all, spec.networkPolicy: {{}} allows this, and requests from pods of the namespace"
 )
 _CLOSED = (
     "the flag {} in spec.server.args closes model-repository to the operator, which has no key, so it doesn't know "

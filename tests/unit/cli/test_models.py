@@ -258,6 +258,16 @@ def test_explains_what_to_do_without_explicit_model_control(run: Run) -> None:
     assert server.calls == []
 
 
+def test_names_the_flags_that_close_a_server_to_the_command(run: Run) -> None:
+    server = echo()
+    result = run(["models", "detection"], server={**EXPLICIT, "args": ["--grpc-use-ssl=true"]}, a=server)
+    assert result.exit_code == 1
+    assert "speak gRPC with TLS (--grpc-use-ssl in spec.server.args)" in result.output
+    restricted = echo(failures={"other": "This protocol is restricted, expecting header 'triton-grpc-protocol-key'"})
+    result = run(["load", "detection", "other"], a=restricted)
+    assert "remove the API from --grpc-restricted-protocol in spec.server.args" in result.stderr
+
+
 def test_refuses_a_user_who_may_not_update_the_tritonmodel(run: Run) -> None:
     server = echo()
     result = run(["load", "detection", "echo"], allowed=False, a=server)
