@@ -156,4 +156,4 @@ def operator(begin: Begin) -> Iterator[Operator]:
         eventually(lambda: operator.is_leader(), 60, lambda: operator.log[-3000:])
         yield operator
         assert operator.crashes == []
-        assert operator.close() == 0
+        assert operator.stop() == 0

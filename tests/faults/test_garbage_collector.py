@@ -40,7 +40,7 @@ def test_deletes_the_servers_of_a_deployment_whose_deletion_the_garbage_collecto
             restart(scene, "kube-apiserver")
         scene.assert_converged(operator, within=120 + GRACE_SECONDS)
         assert ": its owner is gone" in operator.log, "the garbage collector didn't miss the deletion"
-        assert operator.close() == 0
+        assert operator.stop() == 0
 
 
 def test_reconciles_a_recreated_tritonmodel_whose_deletion_the_garbage_collector_misses(
@@ -61,4 +61,4 @@ def test_reconciles_a_recreated_tritonmodel_whose_deletion_the_garbage_collector
             # Restart again, so that it can't resume its watches.
             restart(scene, "kube-apiserver")
         scene.assert_converged(operator, within=90)
-        assert operator.close() == 0
+        assert operator.stop() == 0

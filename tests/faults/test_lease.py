@@ -63,4 +63,4 @@ def test_takes_over_in_time_from_a_dead_holder_with_a_renew_time_in_the_future(
             leads(operator, 45)
             assert time.monotonic() - start > 15
         scene.assert_converged(operator)
-        assert operator.close() == 0
+        assert operator.stop() == 0

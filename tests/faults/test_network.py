@@ -57,7 +57,7 @@ def test_survives_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: Fa
                 memory.append(operator.memory)
                 print(f"{name}: {seconds:.1f} s, {memory[-1]:.0f} MiB")
         assert operator.crashes == []
-        assert operator.close() == 0
+        assert operator.stop() == 0
     # The first faults create threads and connections, which stay.
     assert memory[-1] < memory[len(FAULTS) // 2] + 10, memory
 
@@ -81,7 +81,7 @@ def test_converges_with_watches_that_stop_sending_events(
             assert time.monotonic() - start > 30
             assert seconds < 100
         assert operator.crashes == []
-        assert operator.close() == 0
+        assert operator.stop() == 0
 
 
 def test_two_replicas_never_write_at_the_same_time(
@@ -117,4 +117,4 @@ def test_two_replicas_never_write_at_the_same_time(
                 last_write = max(w.ended for w in old_proxy.done if w.resource != "leases" and w.began < start + 20)
                 first_write = min(w.began for w in new_proxy.done if w.resource != "leases" and w.began > start)
                 assert last_write < first_write, (last_write - start, first_write - start)
-                assert follower.close() == 0
+                assert follower.stop() == 0

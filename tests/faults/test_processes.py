@@ -37,7 +37,7 @@ def test_converges_after_the_operator_is_killed_at_random_times(scene: Scene, be
     with begin(RESYNC_SECONDS="2") as operator:
         leads(operator)
         scene.assert_converged(operator, still=2 * 2.2)
-        assert operator.close() == 0
+        assert operator.stop() == 0
 
 
 def free_the_lease(scene: Scene) -> None:
@@ -62,4 +62,4 @@ def test_converges_after_the_control_plane_is_killed_and_restarted(
         scene.assert_converged(operator, within=COLLECTED_SECONDS)
         # The operator may end only because it couldn't renew the Lease in time.
         assert operator.crashes == []
-        assert operator.close() == 0
+        assert operator.stop() == 0

@@ -78,7 +78,7 @@ def test_a_step_continues_although_the_operator_is_killed_in_the_middle(scene: S
         assert counts[-1] == MOST
         assert scene.api.get("HorizontalPodAutoscaler", "step")["spec"]["minReplicas"] <= MOST
         assert "Traceback" not in operator.log
-        assert operator.close() == 0
+        assert operator.stop() == 0
 
 
 def test_servers_that_lie_or_are_slow_change_no_other_decision(scene: Scene, begin: Begin, rounds: Rounds) -> None:
@@ -115,7 +115,7 @@ def test_servers_that_lie_or_are_slow_change_no_other_decision(scene: Scene, beg
         assert "Traceback" not in operator.log
         assert operator.get("/healthz") == "ok"
         assert operator.crashes == []
-        assert operator.close() == 0
+        assert operator.stop() == 0
 
 
 def reacts(scene: Scene, operator: Operator, server: CountingServer, name: str) -> float:

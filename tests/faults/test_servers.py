@@ -61,7 +61,7 @@ def test_misbehaving_servers_do_not_affect_other_tritonmodels(scene: Scene, begi
         scene.assert_converged(operator, max_memory=150)
         assert operator.get("/healthz") == "ok"
         assert operator.crashes == []
-        assert operator.close() == 0
+        assert operator.stop() == 0
 
 
 def loaded(api: Api, name: str) -> str:
@@ -107,7 +107,7 @@ def test_reconciles_without_a_working_prometheus(scene: Scene, begin: Begin, rou
             eventually(lambda: reasons(scene.api, "ThresholdLive") <= {"None", "Live", "NotMonitored", "Starting"}, 90)
         scene.assert_converged(operator)
         assert operator.crashes == []
-        assert operator.close() == 0
+        assert operator.stop() == 0
 
 
 def reasons(api: Api, kind: str) -> set[str]:

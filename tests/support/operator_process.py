@@ -115,15 +115,6 @@ class Operator:
         process.kill()
         eventually(lambda: self.process is not process, MIN_WAIT_SECONDS, lambda: self.log[-3000:])
 
-    def close(self) -> int:
-        """Ends the operator with SIGTERM, without a restart, and returns its exit code; 0 if it had lost its Lease."""
-        with self._starting:
-            self._over = True
-        # One that was started again just now handles no signals yet.
-        eventually(lambda: self.process.poll() is not None or self.get("/healthz"), MIN_WAIT_SECONDS, self.readiness)
-        code = self.stop()
-        return 0 if self.lost_lease else code
-
     def end(self) -> None:
         with self._starting:
             self._over = True
@@ -183,10 +174,21 @@ class Operator:
         return self.metric_sum("triton_operator_reconciles_total", **labels)
 
     def stop(self, how: signal.Signals = signal.SIGTERM, within: float = MIN_WAIT_SECONDS) -> int:
-        """Ends the operator with the signal `how` and returns its exit code."""
+        """Ends the operator with the signal `how`, without a restart, and returns its exit code.
+
+        Returns 0 for one that had lost its Lease and would have been started again.
+        """
+        with self._starting:
+            self._over = True
+        if self.exit_codes:
+            # One that was started again just now handles no signals yet.
+            eventually(
+                lambda: self.process.poll() is not None or self.get("/healthz"), MIN_WAIT_SECONDS, self.readiness
+            )
         if self.process.poll() is None:
             self.process.send_signal(how)
-        return self.process.wait(within)
+        code = self.process.wait(within)
+        return 0 if self.lost_lease and self._restart is not Restart.NEVER else code
 
 
 def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
