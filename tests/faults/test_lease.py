@@ -45,7 +45,7 @@ def test_holder_with_a_jumping_clock_keeps_the_lease(scene: Scene, begin: Begin,
             assert lease(scene)["holderIdentity"] == holder
         scene.assert_converged(leader)
         assert (leader.crashes, follower.crashes) == ([], [])
-        assert leader.close() == 0
+        assert leader.stop() == 0
 
 
 def test_takes_over_in_time_from_a_dead_holder_with_a_renew_time_in_the_future(
