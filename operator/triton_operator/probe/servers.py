@@ -71,8 +71,8 @@ class ServerProbes:
     - `on_change(key)`: called in that loop when there is an answer that the last `track` of `key` didn't return.
     - `on_answer(answered)`: called after each poll.
     - `count`: finds the uncounted models of a server whose models are all ready.
-    - `runs_on_cpu`: returns whether a model runs on the CPU. Triton decides it when it loads the model, so each start of a
-      server is asked once.
+    - `runs_on_cpu`: returns whether a model runs on the CPU. Triton decides it when it loads the model, so a server
+      gets this request once for each start.
     - `cache`: limits the memory of all answers together.
 
     If one server of a TritonModel gives no usable answer, all its servers are polled in a slow lane, so that they don't

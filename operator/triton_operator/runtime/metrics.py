@@ -112,8 +112,7 @@ class Metrics:
         wanted: Callable[[], Mapping[str, int]],
         ready: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Adds gauges: the number of TritonModels by their Ready condition, those whose GPUs aren't used, and thresholds
-        and servers of each.
+        """Adds gauges: TritonModels by Ready condition, those with unused GPUs, and thresholds and servers of each.
 
         Each scrape, on every replica of the operator, reads them from `models` (key and values), `wanted` (desired
         number of servers, by the TritonModel's uid) and `ready` (ready servers, by the TritonModel's key).

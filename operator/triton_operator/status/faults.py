@@ -32,16 +32,15 @@ def ready(before: Condition, answer: Answer | None, pods: Sequence[Pod], on_cpu:
 
 
 def _unused(pods: Sequence[Pod], model: str) -> str:
-    """Returns which servers don't use their GPUs, and what to do. `model`: one that the first of them has on the CPU."""
-    listed = ", ".join(pod.name for pod in pods[:_MAX_DESCRIBED])
+    """Returns which servers don't use their GPUs, and what to do. `model`: runs on the CPU of the first one."""
+    first, listed = pods[0], ", ".join(pod.name for pod in pods[:_MAX_DESCRIBED])
     more = f" and {len(pods) - _MAX_DESCRIBED} more" if len(pods) > _MAX_DESCRIBED else ""
-    asks, them = ("server {} asks", "it") if len(pods) == 1 else ("servers {} ask", "they")
-    first = pods[0].name
+    who = f"server {listed} has" if len(pods) == 1 else f"servers {listed}{more} have"
     return (
-        f"the {asks.format(listed + more)} for {pods[0].gpus} by the limits, but Triton sees no GPU that {them} can use "
-        f"and runs {model} on the CPU, much slower: the node's driver is older than the server image needs, the pod "
-        "lacks the runtimeClassName of NVIDIA's runtime, the device is gone or too old for Triton, or the image is one "
-        f"for CPUs. Look at kubectl logs {first} -c triton | grep -i cuda, and kubectl exec {first} -c triton -- "
+        f"the {who} {first.gpus} by the limits, but Triton sees no GPU that it can use, and runs {model} on the CPU, "
+        "much slower. Usual causes: the node's driver is older than the server image needs, the pod lacks the "
+        "runtimeClassName of NVIDIA's runtime, the device is gone or too old for Triton, the image is one for CPUs. "
+        f"To see which: kubectl logs {first.name} -c triton | grep -i cuda, and kubectl exec {first.name} -c triton -- "
         "nvidia-smi"
     )
 

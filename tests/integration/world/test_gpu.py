@@ -59,6 +59,9 @@ def triton() -> Iterator[Triton]:
     served = Triton(f"127.{90 + next(_numbers)}.{os.getpid() % 250}.{1 + os.getpid() // 250 % 250}", "KIND_CPU")
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             answer = served.answer(self.path)
             body = json.dumps(answer).encode()
@@ -67,8 +70,6 @@ def triton() -> Iterator[Triton]:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
-
-        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             """Logs nothing."""
@@ -104,8 +105,8 @@ def test_tells_until_a_restarted_server_uses_its_gpu(
     start(api, triton, ONE_GPU)
     now = ready(api, "GPUNotUsed")
     assert now["status"] == "True"
-    asks = "the server detection-abc-1 asks for 1 nvidia.com/gpu by the limits, but Triton sees no GPU that it can use"
-    assert f"net answers; {asks} and runs net on the CPU" in now["message"]
+    has = "the server detection-abc-1 has 1 nvidia.com/gpu by the limits, but Triton sees no GPU that it can use"
+    assert f"net answers; {has}, and runs net on the CPU" in now["message"]
     eventually(
         lambda: series(operator, api) == [f'{METRIC}{{namespace="{api.namespace}",tritonmodel="detection"}} 1.0'],
         SOON, lambda: series(operator, api),

@@ -71,7 +71,7 @@ ONE_GPU = {"nvidia.com/gpu": "1"}
 def test_names_a_server_that_does_not_use_its_gpu(limits: dict[str, str], asks: str) -> None:
     ready = faults.ready(ANSWERS, None, [with_gpu("a", limits)], {"a": "net"})
     assert (ready.status, ready.reason) == ("True", "GPUNotUsed")
-    assert f"a answers; the server a asks for {asks} by the limits, but Triton sees no GPU that it can use" in ready.message
+    assert f"a answers; the server a has {asks} by the limits, but Triton sees no GPU" in ready.message
     assert "runs net on the CPU" in ready.message
     assert "kubectl logs a -c triton" in ready.message
     [transition] = transitions([ANSWERS], [ready])
@@ -86,7 +86,7 @@ def test_says_nothing_of_servers_without_a_gpu_of_nvidia(limits: dict[str, str])
 def test_counts_the_servers_that_do_not_use_their_gpus() -> None:
     pods = [with_gpu(name, ONE_GPU) for name in "abcdef"]
     ready = faults.ready(ANSWERS, None, pods, dict.fromkeys("bcdef", "net"))
-    assert "the servers b, c, d and 2 more ask for 1 nvidia.com/gpu" in ready.message
+    assert "the servers b, c, d and 2 more have 1 nvidia.com/gpu" in ready.message
 
 
 def test_a_server_that_answers_nothing_is_worse_than_one_on_the_cpu() -> None:
