@@ -17,6 +17,7 @@ from triton_repository_check.graph import EntrypointError, entrypoint, loaded
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.needs import shared_memory
 from triton_repository_check.rules.base import Expected
+from triton_repository_check.schema import ModelInstanceGroup
 from triton_repository_check.text import one_line
 
 CONTAINER_BYTES = 4096
@@ -41,6 +42,8 @@ class ModelLine:
     ensemble: bool
     decoupled: bool | None = False
     """Whether Triton's latency of it may end before its last response; None if an older check made the report."""
+    gpu: bool = False
+    """Whether Triton puts it on a GPU of the server unless it sees none. An older check doesn't say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,25 @@ def _is_measured_too_short(model: Model) -> bool:
     return model.is_decoupled and model.backend != "tensorrtllm"
 
 
+_ON_GPU = frozenset({"dali", "fil", "onnxruntime", "python", "pytorch", "tensorflow", "tensorrt"})
+"""Backends whose models Triton puts on a GPU if it sees one and config.pbtxt has no instance_group. That for OpenVINO
+prefers the CPU (TRITONBACKEND_GetBackendAttribute), and of others it isn't known."""
+
+
+def _takes_gpu(model: Model, gpus: int | None) -> bool:
+    """Whether Triton puts all instances on GPUs unless it sees none (NormalizeInstanceGroup in model_config_utils.cc).
+
+    `gpus`: the server's GPUs; None if unknown.
+    """
+    if not gpus or model.is_ensemble or model.unread or (model.config is None and model.has_config):
+        return False
+    groups = model.config.instance_group if model.config is not None else ()
+    if not groups:
+        return model.backend in _ON_GPU
+    # An index that the server lacks makes KIND_CPU of KIND_AUTO, too.
+    return all(group.kind == ModelInstanceGroup.KIND_AUTO and not group.gpus for group in groups)
+
+
 def limit(containers: int = USUAL_CONTAINERS) -> int:
     """Returns the maximum size in bytes of a termination message in a pod with `containers` containers."""
     return min(CONTAINER_BYTES, POD_BYTES // max(containers, 1))
@@ -87,7 +109,10 @@ def report(repository: Repository, findings: Iterable[Finding], expected: Expect
     return Report(
         ok=not any(f.severity is Severity.ERROR for f in ordered),
         entrypoint=entry,
-        models=tuple(ModelLine(m.name, m.served, m.is_ensemble, _is_measured_too_short(m)) for m in models),
+        models=tuple(
+            ModelLine(m.name, m.served, m.is_ensemble, _is_measured_too_short(m), _takes_gpu(m, expected.gpus))
+            for m in models
+        ),
         model_count=len(models),
         need=shared_memory(repository, expected.devices, loaded(repository, expected.load_models), expected.pool_bytes),
         have=-1 if expected.shared_memory is None else expected.shared_memory,
@@ -99,11 +124,11 @@ def report(repository: Repository, findings: Iterable[Finding], expected: Expect
 def render(full: Report, size: int = CONTAINER_BYTES) -> str:
     """Returns `full` as compact JSON of at most `size` bytes in UTF-8. `size` must be 512 or more.
 
-    Keeps the first findings and models that fit: the entrypoint, then decoupled models, then others. The report
-    contains the number of findings that are left out and of all models.
+    Keeps the first findings and models that fit: the entrypoint, then decoupled models, then those on a GPU, then
+    others. The report contains the number of findings that are left out and of all models.
     """
-    ranked = sorted(full.models, key=lambda m: (m.name != full.entrypoint, not m.decoupled))
-    models = [asdict(model) for model in ranked]
+    ranked = sorted(full.models, key=lambda m: (m.name != full.entrypoint, not m.decoupled, not m.gpu))
+    models = [_model_fields(model) for model in ranked]
     count, findings = len(full.findings), [_truncated_finding(finding) for finding in full.findings[:size]]
     document: dict[str, Any] = {
         "ok": full.ok,
@@ -151,12 +176,18 @@ def _typed(data: Any, key: str, kind: type) -> Any:
     return one_line(str(value)) if kind is str else value
 
 
+def _model_fields(model: ModelLine) -> dict[str, Any]:
+    fields = asdict(model)
+    return fields if model.gpu else {key: value for key, value in fields.items() if key != "gpu"}
+
+
 def _model_line(item: Any) -> ModelLine:
     versions = _typed(item, "versions", list)
     if any(type(version) is not int for version in versions):
         raise TypeError("versions")
     decoupled = _typed(item, "decoupled", bool) if "decoupled" in item else None
-    return ModelLine(_typed(item, "name", str), tuple(versions), _typed(item, "ensemble", bool), decoupled)
+    gpu = "gpu" in item and _typed(item, "gpu", bool)
+    return ModelLine(_typed(item, "name", str), tuple(versions), _typed(item, "ensemble", bool), decoupled, gpu)
 
 
 def _finding(item: Any) -> Finding:

@@ -114,6 +114,8 @@ def commands(firing: Firing, namespace: str, name: str, peak: float | None, most
     log = f"kubectl logs {pod(firing) or f'deploy/{name}'} {at} -c triton --tail=50"
     if alert in ("TritonModelServerFails", "TritonModelServerHangs"):
         return [status, log]
+    if alert == "TritonModelGPUNotUsed":
+        return [status, f"kubectl logs deploy/{name} {at} -c triton | grep -i cuda"]
     if alert in ("TritonModelNotServing", "TritonModelServerRestarts"):
         return [status, f"{log} --previous"]
     return [status, f"kubectl describe tm {name} {at}"]

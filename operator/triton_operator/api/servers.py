@@ -38,6 +38,8 @@ class ServerAnswers:
     pending: bool = False
     """Whether a server hasn't been polled since it started or since its readiness changed."""
     uncounted: Uncounted = ()
+    on_cpu: Mapping[str, str] = field(default_factory=dict)
+    """Pod name → a model that Triton runs on the CPU, and would run on a GPU if it saw one."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from triton_operator.api import names
 from triton_operator.api.kinds import is_deleting
 from triton_operator.api.servers import RunningServer
 from triton_operator.render.delivery import SHM
+from triton_operator.render.sizes import cuda_devices
 from triton_repository_check import report
 
 Status = Mapping[str, Any]
@@ -104,6 +105,17 @@ class Pod:
     def check_report(self) -> report.Report | None:
         """The report of the repository check in it; None until the check has ended."""
         return report.parse(ended(self.container(names.CONTAINER_CHECK)).get("message", ""))
+
+    @property
+    def gpus(self) -> str:
+        """NVIDIA's GPUs that its server asks for, such as 1 nvidia.com/gpu; "" if there are none."""
+        return cuda_devices(self.spec(names.CONTAINER_SERVER).get("resources", {}).get("limits", {}))
+
+    @property
+    def gpu_models(self) -> tuple[str, ...]:
+        """The models that Triton puts on its GPUs unless it sees none."""
+        report = self.check_report if self.gpus else None
+        return tuple(line.name for line in report.models if line.gpu) if report else ()
 
     @property
     def startup_seconds(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from .changes import ModelChanges
 from .credentials import Headers
 from .loads import LoadProbes
+from .placement import runs_on_cpu
 from .prometheus_probes import PrometheusProbes
 from .servers import ServerProbes
 from .statistics import uncounted
@@ -37,7 +38,10 @@ class Prober:
     ) -> None:
         self.loads = LoadProbes(on_change)
         self.servers = ServerProbes(
-            on_change, on_answer=lambda answered: on_answer("server", answered), count=uncounted
+            on_change,
+            on_answer=lambda answered: on_answer("server", answered),
+            count=uncounted,
+            runs_on_cpu=runs_on_cpu,
         )
         self.changes = ModelChanges(on_change, self.servers.refresh)
         self.prometheuses = PrometheusProbes(

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import aiohttp
 
@@ -18,7 +19,7 @@ from .answer_cache import AnswerCache
 from .fetch import FetchError, UnusableError
 from .lanes import Lanes
 from .schedule import Schedule, server_delay, wait
-from .triton import Answer, repository_index
+from .triton import READY, Answer, repository_index
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ _NO_ROOM = (
 )
 Read = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
 Count = Callable[[aiohttp.ClientSession, str, str], Awaitable[Uncounted]]
+RunsOnCpu = Callable[[aiohttp.ClientSession, str, str], Awaitable[bool]]
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +40,8 @@ class _Target:
     """One server and its last answer.
 
     - `entrypoint`: the model that clients call; "" if it is unknown.
+    - `gpu_models`: the models that it puts on its GPUs unless it sees none.
+    - `on_cpu`: one of them that it runs on the CPU; "" if it runs them on a GPU, None while that isn't known.
     - `unusable`: why the last answer can't be used.
     - `repeats`: number of polls in a row in which not all models were ready.
     - `changes`: number of times that its models were changed.
@@ -47,8 +51,10 @@ class _Target:
     server: RunningServer
     rest_seconds: float
     entrypoint: str = ""
+    gpu_models: tuple[str, ...] = ()
     answer: Answer | None = None
     uncounted: Uncounted = ()
+    on_cpu: str | None = None
     unusable: str = ""
     pending: bool = True
     repeats: int = 0
@@ -65,6 +71,8 @@ class ServerProbes:
     - `on_change(key)`: called in that loop when there is an answer that the last `track` of `key` didn't return.
     - `on_answer(answered)`: called after each poll.
     - `count`: finds the uncounted models of a server whose models are all ready.
+    - `runs_on_cpu`: returns whether a model runs on the CPU. Triton decides it when it loads the model, so a server
+      gets this request once for each start.
     - `cache`: limits the memory of all answers together.
 
     If one server of a TritonModel gives no usable answer, all its servers are polled in a slow lane, so that they don't
@@ -78,8 +86,10 @@ class ServerProbes:
         on_answer: Callable[[bool], None] = lambda _: None,
         cache: AnswerCache | None = None,
         count: Count | None = None,
+        runs_on_cpu: RunsOnCpu | None = None,
     ) -> None:
-        self._on_change, self._read, self._on_answer, self._count = on_change, read, on_answer, count
+        self._on_change, self._read, self._on_answer = on_change, read, on_answer
+        self._count, self._runs_on_cpu = count, runs_on_cpu
         self._cache = cache or AnswerCache()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
@@ -88,12 +98,19 @@ class ServerProbes:
         self._wake: Callable[[], None] = lambda: None
 
     def track(
-        self, key: str, servers: Iterable[RunningServer], *, explicit: bool = False, entrypoint: str = ""
+        self,
+        key: str,
+        servers: Iterable[RunningServer],
+        *,
+        explicit: bool = False,
+        entrypoint: str = "",
+        gpu_models: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> ServerAnswers:
         """Returns the last answers of these servers of the TritonModel `key`.
 
         From now on polls these servers, and no others of `key`. `explicit`: whether the model control is `explicit`.
-        `entrypoint`: the model that clients call; "" if it is unknown.
+        `entrypoint`: the model that clients call; "" if it is unknown. `gpu_models`: uid of a server → the models that
+        it puts on its GPUs unless it sees none.
         """
         rest = EXPLICIT_REST_SECONDS if explicit else REST_SECONDS
         with self._lock:
@@ -107,10 +124,11 @@ class ServerProbes:
                     if target.server.epoch[0] != server.epoch[0]:
                         # The server restarted, so its last answer is out of date.
                         self._set(target, None, "")
-                        target.uncounted = ()
+                        target.uncounted, target.on_cpu = (), None
                     target.server, target.pending, target.repeats = server, True, 0
                     self._due_now.append(target)
                 target.rest_seconds, target.entrypoint = rest, entrypoint
+                target.gpu_models = gpu_models.get(server.uid, ())
                 targets[server.uid] = target
             for target in old_targets.values():
                 self._remove(target)
@@ -119,11 +137,12 @@ class ServerProbes:
             indexes = {t.server.pod: t.answer.index + t.answer.unloaded for t in targets.values() if t.answer}
             unusable = {t.server.pod: t.unusable for t in targets.values() if t.unusable}
             uncounted = {pair for target in targets.values() for pair in target.uncounted}
+            on_cpu = {t.server.pod: t.on_cpu for t in targets.values() if t.on_cpu}
             pending = any(target.pending for target in targets.values())
             wake = bool(self._due_now)
         if wake:
             self._wake()
-        return ServerAnswers(indexes, unusable, pending, tuple(sorted(uncounted)))
+        return ServerAnswers(indexes, unusable, pending, tuple(sorted(uncounted)), on_cpu)
 
     def refresh(self, key: str, uid: str) -> None:
         """Polls this server of `key` at once, because its models were changed."""
@@ -185,12 +204,13 @@ class ServerProbes:
         """Polls one server once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
-            server, changes, uncounted = target.server, target.changes, target.uncounted
+            server, changes, uncounted, on_cpu = target.server, target.changes, target.uncounted, target.on_cpu
             answer, unusable = None, ""
             if not target.removed:
                 try:
                     answer = await self._read(client, server.address)
                     uncounted = await self._uncounted(client, target, answer)
+                    on_cpu = await self._on_cpu(client, target, answer)
                 except UnusableError as error:
                     unusable = str(error)
                 except FetchError as error:
@@ -198,7 +218,7 @@ class ServerProbes:
                     _log.debug("no repository index from %s: %s", server.pod, error)
                 except Exception:
                     _log.exception("polling %s failed", server.pod, extra={"key": target.key})
-        changed = self._record(target, server, changes, answer, unusable, uncounted)
+        changed = self._record(target, server, changes, answer, unusable, uncounted, on_cpu)
         if target.removed:
             return
         self._on_answer(answer is not None)
@@ -219,6 +239,18 @@ class ServerProbes:
             _log.debug("no statistics from %s: %s", target.server.pod, error)
             return target.uncounted
 
+    async def _on_cpu(self, client: aiohttp.ClientSession, target: _Target, answer: Answer) -> str | None:
+        """Returns the model that runs on the CPU although Triton prefers a GPU for it, as in `_Target.on_cpu`."""
+        loaded = {entry.name for entry in answer.index if entry.state == READY}
+        model = next((name for name in target.gpu_models if name in loaded), None)
+        if self._runs_on_cpu is None or model is None or target.on_cpu is not None:
+            return target.on_cpu
+        try:
+            return model if await self._runs_on_cpu(client, target.server.address, model) else ""
+        except FetchError as error:
+            _log.debug("no configuration of %s from %s: %s", model, target.server.pod, error)
+            return None
+
     def _record(
         self,
         target: _Target,
@@ -227,25 +259,26 @@ class ServerProbes:
         answer: Answer | None,
         unusable: str,
         uncounted: Uncounted,
+        on_cpu: str | None,
     ) -> bool:
         """Stores an answer; returns whether it differs from the last one."""
         with self._lock:
             target.polling = False
             if target.removed or (target.server, target.changes) != (server, changes):
                 return False
-            state, pending = (target.answer, target.unusable, target.uncounted), target.pending
+            state, pending = (target.answer, target.unusable, target.uncounted, target.on_cpu), target.pending
             was_ready = target.answer is not None and target.answer.all_ready
             target.repeats = 0 if pending or was_ready else target.repeats + 1
             target.pending = False
             self._set(target, answer, unusable)
-            target.uncounted = uncounted
+            target.uncounted, target.on_cpu = uncounted, on_cpu
             if target.answer is None:
                 self._silent.setdefault(target.key, set()).add(server.uid)
             elif silent := self._silent.get(target.key):
                 silent.discard(server.uid)
                 if not silent:
                     del self._silent[target.key]
-            return pending or state != (target.answer, target.unusable, target.uncounted)
+            return pending or state != (target.answer, target.unusable, target.uncounted, target.on_cpu)
 
     def _set(self, target: _Target, answer: Answer | None, unusable: str) -> None:
         """Stores the last answer of this server, if there is room for it."""

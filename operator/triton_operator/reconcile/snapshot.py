@@ -125,13 +125,19 @@ class SnapshotReader:
         if model.is_keda:
             # While none is known, it stays the last one.
             fresh = replace(fresh, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
-        running = [server for pod in pods if (server := pod.server)]
+        started = [(pod, server) for pod in pods if (server := pod.server)]
+        running = [server for _, server in started]
         models = model.spec.server.load_models
         changes = self._prober.changes.outcomes(key, models, running) if model.changes_models else {}
         if not model.changes_models:
             self._prober.changes.forget(key)
-        readable = [] if server_access.closes_index(model.spec.server.args) else running
-        servers = self._prober.servers.track(key, readable, explicit=model.is_explicit, entrypoint=fresh.entrypoint)
+        servers = self._prober.servers.track(
+            key,
+            [] if server_access.closes_index(model.spec.server.args) else running,
+            explicit=model.is_explicit,
+            entrypoint=fresh.entrypoint,
+            gpu_models={server.uid: pod.gpu_models for pod, server in started},
+        )
         autoscaler = find_kind(owned, kinds.AUTOSCALER)
         subject = _subject(model, deployment, autoscaler, fresh, before, servers.indexes)
         if subject is None:

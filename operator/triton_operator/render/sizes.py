@@ -14,6 +14,8 @@ from triton_operator.api.types import ResourceRequirements, TritonModelSpec
 
 _GPU = re.compile(r"[^/]+/(gpu|gpu\.shared|mig-.+)")
 """Names of resources of which each is a GPU, or a part of one that Triton sees as one."""
+_CUDA = re.compile(r"nvidia\.com/(gpu|gpu\.shared|mig-.+)")
+"""Names of those that CUDA sees."""
 _OTHER_ACCELERATOR = re.compile(
     r"(aws\.amazon\.com|cambricon\.com|gpu\.intel\.com|habana\.ai|huawei\.com|npu\.intel\.com)/.+|google\.com/tpu"
 )
@@ -50,6 +52,12 @@ def gpus(spec: TritonModelSpec) -> int | None:
     number = sum(amount for name, amount in resources.items() if _GPU.fullmatch(name))
     others = [name for name in resources if not _OTHER_ACCELERATOR.fullmatch(name) and not _NETWORK.fullmatch(name)]
     return None if not number and (others or spec.pod_template.spec.get("resourceClaims")) else number
+
+
+def cuda_devices(limits: Mapping[str, Any]) -> str:
+    """Returns NVIDIA's GPUs in the limits of a container as text, such as 1 nvidia.com/gpu; "" if there are none."""
+    devices = {name: _number(amount) for name, amount in limits.items() if _CUDA.fullmatch(name)}
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(devices.items()) if amount)
 
 
 def _holds_devices(spec: TritonModelSpec) -> bool:

@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from triton_operator.api import thresholds
-from triton_operator.api.status import READY
+from triton_operator.api.status import GPU_NOT_USED, READY
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -22,11 +22,13 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Facts:
     """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion.
 
-    `floor`: the servers that the engine Direct asks for; None with another engine.
+    `floor`: the servers that the engine Direct asks for; None with another engine. `gpu_not_used`: whether servers with
+    a GPU run their models on the CPU.
     """
 
     uid: str
     ready: str
+    gpu_not_used: bool
     limits: tuple[tuple[str, str, float], ...]
     invalid: int
     seen: int
@@ -35,9 +37,11 @@ class Facts:
 
 def facts(model: dict[str, Any]) -> Facts:
     limits, metadata, status = thresholds.of(model), model["metadata"], model.get("status", {})
+    ready = next((c for c in status.get("conditions", []) if c["type"] == READY), {"status": "Unknown"})
     return Facts(
         metadata["uid"],
-        next((str(c["status"]) for c in status.get("conditions", []) if c["type"] == READY), "Unknown"),
+        str(ready["status"]),
+        ready.get("reason") == GPU_NOT_USED,
         tuple((s.kind, s.version, value) for s, value in thresholds.effective_of(model, limits).items()),
         len(limits.invalid),
         int(metadata["resourceVersion"]),
@@ -108,7 +112,7 @@ class Metrics:
         wanted: Callable[[], Mapping[str, int]],
         ready: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Adds gauges: the number of TritonModels by their Ready condition, and thresholds and servers of each.
+        """Adds gauges: TritonModels by Ready condition, those with unused GPUs, and thresholds and servers of each.
 
         Each scrape, on every replica of the operator, reads them from `models` (key and values), `wanted` (desired
         number of servers, by the TritonModel's uid) and `ready` (ready servers, by the TritonModel's key).
@@ -141,6 +145,15 @@ class _Models(Collector):
         for ready, count in Counter(model.ready for _, model in self._models()).items():
             family.add_metric([ready], count)
         yield family
+        unused = GaugeMetricFamily(
+            "triton_operator_gpu_not_used",
+            "1 for each TritonModel with a server that has a GPU by its limits and runs a model on the CPU.",
+            labels=["namespace", "tritonmodel"],
+        )
+        for key, model in self._models():
+            if model.gpu_not_used:
+                unused.add_metric(key.split("/"), 1)
+        yield unused
 
 
 class _Thresholds(Collector):

@@ -212,7 +212,7 @@ def _ready(
 ) -> Condition:
     if ready:
         answers = condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
-        return faults.ready(answers, observed.monitoring.answer, ready)
+        return faults.ready(answers, observed.monitoring.answer, ready, observed.servers.on_cpu)
     if observed.deployment and _desired_replicas(observed) == 0:
         return condition(READY, "False", "ScaledToZero", _TO_ZERO)
     cause = problem or (step_of(current[0]) if current else _STARTING)

@@ -1,11 +1,11 @@
-"""Servers that are Ready and answer nothing: what Prometheus' alerts say, in the condition Ready."""
+"""Servers that are Ready and answer nothing, or don't use their GPUs, in the condition Ready."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from triton_operator.api.monitoring import Answer, ServerFault
-from triton_operator.api.status import READY, SERVER_FAILS, SERVER_HANGS, Condition
+from triton_operator.api.status import GPU_NOT_USED, READY, SERVER_FAILS, SERVER_HANGS, Condition
 from triton_operator.pods import Pod
 
 from .conditions import condition
@@ -13,16 +13,36 @@ from .conditions import condition
 _MAX_DESCRIBED = 3
 
 
-def ready(before: Condition, answer: Answer | None, pods: Sequence[Pod]) -> Condition:
-    """Returns Ready: `before`, or with the models that answer nothing on the ready `pods`. It stays True."""
+def ready(before: Condition, answer: Answer | None, pods: Sequence[Pod], on_cpu: Mapping[str, str]) -> Condition:
+    """Returns Ready: `before`, or with what is wrong with the ready `pods`. It stays True.
+
+    - `answer`: names the models that answer nothing.
+    - `on_cpu`: pod name → a model that runs on the CPU, and would run on a GPU if Triton saw one.
+    """
     names = {pod.name for pod in pods}
     faults = [fault for fault in (answer.faults if answer else ()) if fault.pod in names]
-    if not faults:
+    without_gpu = [pod for pod in pods if pod.gpus and pod.name in on_cpu]
+    unused = [_unused(without_gpu, on_cpu[without_gpu[0].name])] if without_gpu else []
+    if not faults and not unused:
         return before
-    reason = SERVER_FAILS if any(not fault.hangs for fault in faults) else SERVER_HANGS
+    reason = SERVER_FAILS if any(not fault.hangs for fault in faults) else SERVER_HANGS if faults else GPU_NOT_USED
     described = [_described(fault, faults, names) for fault in faults[:_MAX_DESCRIBED]]
     more = [f"{len(faults) - _MAX_DESCRIBED} more such models"] if len(faults) > _MAX_DESCRIBED else []
-    return condition(READY, "True", reason, "; ".join([before.message, *dict.fromkeys(described), *more]))
+    return condition(READY, "True", reason, "; ".join([before.message, *dict.fromkeys(described), *more, *unused]))
+
+
+def _unused(pods: Sequence[Pod], model: str) -> str:
+    """Returns which servers don't use their GPUs, and what to do. `model`: runs on the CPU of the first one."""
+    first, listed = pods[0], ", ".join(pod.name for pod in pods[:_MAX_DESCRIBED])
+    more = f" and {len(pods) - _MAX_DESCRIBED} more" if len(pods) > _MAX_DESCRIBED else ""
+    who = f"server {listed} has" if len(pods) == 1 else f"servers {listed}{more} have"
+    return (
+        f"the {who} {first.gpus} by the limits, but Triton sees no GPU that it can use, and runs {model} on the CPU, "
+        "much slower. Usual causes: the node's driver is older than the server image needs, the pod lacks the "
+        "runtimeClassName of NVIDIA's runtime, the device is gone or too old for Triton, the image is one for CPUs. "
+        f"To see which: kubectl logs {first.name} -c triton | grep -i cuda, and kubectl exec {first.name} -c triton -- "
+        "nvidia-smi"
+    )
 
 
 def _described(fault: ServerFault, faults: Sequence[ServerFault], pods: set[str]) -> str:

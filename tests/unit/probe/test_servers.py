@@ -275,6 +275,64 @@ def test_reports_uncounted_models_of_ready_servers(sim: Simulation) -> None:
     assert set(asked) == {("pod:8000", "a")}
 
 
+def test_asks_each_start_of_a_server_once_where_a_model_runs(sim: Simulation) -> None:
+    asked: list[tuple[str, str]] = []
+    on_cpu = True
+
+    async def runs_on_cpu(_: object, address: str, model: str) -> bool:
+        asked.append((address, model))
+        if len(asked) == 1:
+            raise UnusableError("has the HTTP status 403")
+        return on_cpu
+
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, runs_on_cpu=runs_on_cpu)
+
+    def track(epoch: tuple[int, bool] = (0, True)) -> ServerAnswers:
+        return sim.probes.track(KEY, [server(epoch=epoch)], gpu_models={"uid-pod": ("b", "a")})
+
+    async def polled(epoch: tuple[int, bool]) -> ServerAnswers:
+        polls, changed = sim.polls["pod"], sim.changed[KEY]
+        track(epoch)
+        await until(lambda: sim.polls["pod"] > polls and sim.changed[KEY] > changed)
+        return track(epoch)
+
+    async def scene() -> None:
+        nonlocal on_cpu
+        sim.answers["pod"] = LOADING
+        track()
+        await until(lambda: sim.polls["pod"] > 2)
+        assert not asked, "asked before the model is ready"
+        sim.answers["pod"] = READY
+        await until(lambda: len(asked) == 1)
+        answers = await polled((0, False))
+        assert (answers.on_cpu, answers.unusable) == ({"pod": "a"}, {}), "a server that doesn't tell is asked again"
+        on_cpu = False
+        assert (await polled((0, True))).on_cpu == {"pod": "a"}
+        assert len(asked) == 2, "the answer can't have changed"
+        # After a restart it may see a GPU.
+        assert track((1, True)).on_cpu == {}
+        await until(lambda: len(asked) == 3)
+        assert (await polled((1, False))).on_cpu == {}
+        assert len(asked) == 3
+
+    sim.run(scene)
+    assert set(asked) == {("pod:8000", "a")}
+
+
+def test_asks_no_server_without_a_gpu_where_a_model_runs(sim: Simulation) -> None:
+    async def runs_on_cpu(*_: object) -> bool:
+        pytest.fail("asked")
+
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, runs_on_cpu=runs_on_cpu)
+
+    async def scene() -> None:
+        sim.probes.track(KEY, [server()], gpu_models={"uid-pod": ()})
+        await until(lambda: sim.changed[KEY])
+        assert sim.probes.track(KEY, [server()]).on_cpu == {}
+
+    sim.run(scene)
+
+
 def test_polling_continues_after_an_unexpected_error(sim: Simulation) -> None:
     async def scene() -> None:
         sim.answers["other"] = READY

@@ -192,3 +192,54 @@ def test_rejects_text_that_is_not_a_report(text):
 def test_ignores_unknown_keys():
     assert parse(VALID) is not None
     assert parse(VALID.replace('"ok":false', '"newer":1,"ok":false')) == parse(VALID)
+
+
+GROUP = "instance_group [ {{ {} }} ]"
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("", {"net"}),
+        (GROUP.format("count: 2"), {"net"}),
+        (GROUP.format("kind: KIND_AUTO"), {"net"}),
+        (GROUP.format("kind: KIND_CPU"), set()),
+        (GROUP.format("kind: KIND_GPU"), set()),
+        (GROUP.format("kind: KIND_MODEL"), set()),
+        (GROUP.format("count: 1 }, { kind: KIND_CPU"), set()),
+        # Without the GPU of this index Triton uses the CPU, although it sees others.
+        (GROUP.format("gpus: [ 1 ]"), set()),
+        ('backend: "openvino"', set()),
+        ('backend: "openvino" instance_group [ { count: 1 } ]', {"net"}),
+        ('backend: "mine"', set()),
+        ('backend: "python"', {"net"}),
+        ("backend: [", set()),
+    ],
+)
+def test_reports_which_models_triton_puts_on_a_gpu(tmp_path, config, expected):
+    root = good(tmp_path)
+    path = root / "net" / "config.pbtxt"
+    text = path.read_text()
+    path.write_text((text.replace('backend: "onnxruntime"', "") if "backend" in config else text) + config)
+    repository, _ = load(root)
+    models = parse(render(report(repository, (), Expected(gpus=1)))).models
+    assert {model.name for model in models if model.gpu} == expected
+
+
+def test_a_model_without_config_pbtxt_is_put_on_a_gpu(tmp_path):
+    repository, _ = load(good(tmp_path, remove("net/config.pbtxt")))
+    assert [m.name for m in report(repository, (), Expected(gpus=1)).models if m.gpu] == ["net"]
+
+
+@pytest.mark.parametrize("gpus", [None, 0])
+def test_no_model_is_put_on_a_gpu_that_the_server_may_not_have(tmp_path, gpus):
+    repository, _ = load(good(tmp_path))
+    text = render(report(repository, (), Expected(gpus=gpus)))
+    assert '"gpu"' not in text
+    assert not any(model.gpu for model in parse(text).models), "an older report looks like this one"
+
+
+def test_keeps_a_model_on_a_gpu_if_not_all_models_fit():
+    models = tuple(ModelLine(f"m{n}", (1,), False, False, n == 99) for n in range(100))
+    full = replace(many(0, 0), entrypoint="m5", models=models, model_count=100)
+    assert [m.name for m in parse(render(full, 3072)).models][:2] == ["m5", "m99"]

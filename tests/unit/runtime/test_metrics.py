@@ -101,6 +101,15 @@ def test_exposes_wanted_and_ready_replicas() -> None:
     assert 'triton_operator_models{ready="True"} 1.0' in lines
 
 
+def test_exposes_tritonmodels_whose_gpu_is_not_used() -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "GPUNotUsed", "message": "m"}
+    lines = exposition(model({}, gen.put("status", {"conditions": [ready]})))
+    assert samples(lines, "triton_operator_gpu_not_used") == [
+        'triton_operator_gpu_not_used{namespace="vision",tritonmodel="detection"} 1.0'
+    ]
+    assert not samples(exposition(model()), "triton_operator_gpu_not_used")
+
+
 def test_exposes_no_series_without_tritonmodels() -> None:
     lines = exposition()
     assert samples(lines, "triton_operator_threshold") == samples(lines, "triton_operator_models") == []

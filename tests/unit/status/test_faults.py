@@ -1,4 +1,4 @@
-"""Ready names the servers that answer nothing, and stays True."""
+"""Ready names the servers that answer nothing, or don't use their GPUs, and stays True."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[tuple[ServerFault, ...], str, list[str]]] = {
 
 @pytest.mark.parametrize(("failing", "reason", "texts"), CASES.values(), ids=CASES.keys())
 def test_names_servers_that_answer_nothing(failing: tuple[ServerFault, ...], reason: str, texts: list[str]) -> None:
-    ready = faults.ready(ANSWERS, Answer(faults=failing), PODS)
+    ready = faults.ready(ANSWERS, Answer(faults=failing), PODS, {})
     assert (ready.status, ready.reason) == ("True", reason), "clients alone never make it False"
     for text in texts:
         assert text in ready.message
@@ -45,9 +45,51 @@ def test_names_servers_that_answer_nothing(failing: tuple[ServerFault, ...], rea
 
 @pytest.mark.parametrize("answer", [None, Answer(), Answer(error="no answer"), Answer(faults=(fails("gone"),))])
 def test_stays_as_it_is_without_a_fault_of_a_ready_server(answer: Answer | None) -> None:
-    assert faults.ready(ANSWERS, answer, PODS) == ANSWERS
+    assert faults.ready(ANSWERS, answer, PODS, {}) == ANSWERS
 
 
 def test_the_only_server_is_not_compared_with_others() -> None:
-    ready = faults.ready(ANSWERS, Answer(faults=(fails("a"),)), PODS[:1])
+    ready = faults.ready(ANSWERS, Answer(faults=(fails("a"),)), PODS[:1], {})
     assert "on the server a every request to the model step fails: see its log" in ready.message
+
+
+def with_gpu(name: str, limits: dict[str, str]) -> Pod:
+    return Pod(gen.pod(gen.put("spec.containers.0.resources.limits", {"memory": "8Gi", **limits}), name=name))
+
+
+ONE_GPU = {"nvidia.com/gpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "asks"),
+    [
+        (ONE_GPU, "1 nvidia.com/gpu"),
+        ({"nvidia.com/mig-1g.5gb": "2", "rdma/hca": "1"}, "2 nvidia.com/mig-1g.5gb"),
+        ({"nvidia.com/gpu.shared": "1"}, "1 nvidia.com/gpu.shared"),
+    ],
+)
+def test_names_a_server_that_does_not_use_its_gpu(limits: dict[str, str], asks: str) -> None:
+    ready = faults.ready(ANSWERS, None, [with_gpu("a", limits)], {"a": "net"})
+    assert (ready.status, ready.reason) == ("True", "GPUNotUsed")
+    assert f"a answers; the server a has {asks} by the limits, but Triton sees no GPU" in ready.message
+    assert "runs net on the CPU" in ready.message
+    assert "kubectl logs a -c triton" in ready.message
+    [transition] = transitions([ANSWERS], [ready])
+    assert (transition.kind, transition.reason) == ("Warning", "GPUNotUsed")
+
+
+@pytest.mark.parametrize("limits", [{}, {"amd.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"nvidia.com/hostdev": "1"}])
+def test_says_nothing_of_servers_without_a_gpu_of_nvidia(limits: dict[str, str]) -> None:
+    assert faults.ready(ANSWERS, None, [with_gpu("a", limits)], {"a": "net", "gone": "net"}) == ANSWERS
+
+
+def test_counts_the_servers_that_do_not_use_their_gpus() -> None:
+    pods = [with_gpu(name, ONE_GPU) for name in "abcdef"]
+    ready = faults.ready(ANSWERS, None, pods, dict.fromkeys("bcdef", "net"))
+    assert "the servers b, c, d and 2 more have 1 nvidia.com/gpu" in ready.message
+
+
+def test_a_server_that_answers_nothing_is_worse_than_one_on_the_cpu() -> None:
+    ready = faults.ready(ANSWERS, Answer(faults=(fails("a"),)), [with_gpu("a", ONE_GPU)], {"a": "net"})
+    assert ready.reason == "ServerFails"
+    assert "runs net on the CPU" in ready.message
