@@ -142,9 +142,7 @@ def validate(
     image = server_image or (model.spec.server.image if model else tritonserver.IMAGE)
     expected, settings = _expected(model, **options), spec_models.overrides(model) if model else {}
     try:
-        with budget.limited(), images.repository(
-            name, folder, is_image=target is None, platform=platform
-        ) as store:
+        with budget.limited(), images.repository(name, folder, is_image=target is None, platform=platform) as store:
             judged = store.platform if isinstance(store, unpack.Archived) else ""
             repository, problems = load(store, settings, expected.config_name, measured=expected.storage is not None)
             findings = judge(repository, problems, expected)
@@ -173,7 +171,7 @@ def validate(
 
 def _one(spec: TextIO) -> TritonModel:
     try:
-        models = [model for model, _ in parsing.models(spec, "default")]
+        models = [model for model, _ in parsing.models(spec, "default", judged="spec.models")]
     except click.ClickException as error:
         raise Unchecked(error.message) from None
     if len(models) > 1:

@@ -17,10 +17,9 @@ from .archives import Archive, ImageError
 from .platforms import Platform
 from .tritonserver import DockerError, docker, image_name
 
+
 @contextmanager
-def repository(
-    target: str, path: str, *, is_image: bool = False, platform: Platform | None = None
-) -> Iterator[Store]:
+def repository(target: str, path: str, *, is_image: bool = False, platform: Platform | None = None) -> Iterator[Store]:
     """Opens the model repository `target`, for use in a `with` statement.
 
     `target` is a directory, a file with an image from `docker save` or an OCI tool, or the name of an image that Docker

@@ -178,7 +178,11 @@ def test_reads_and_writes_nothing_outside_of_the_image(tmp_path, near, entries, 
 def test_copy_for_the_server_stays_inside_its_directory(tmp_path, near, entries):
     """The copy has only directories, regular files and links that stay inside."""
     image = written(tmp_path / "image.tar", packed(*files_of("good"), *entries))
-    with suppress(archives.ImageError), images.repository(str(image), "/models") as store, images.on_disk(store) as root:
+    with (
+        suppress(archives.ImageError),
+        images.repository(str(image), "/models") as store,
+        images.on_disk(store) as root,
+    ):
         assert (root / "good/1/model.py").read_bytes() == PROGRAM
         for place in root.rglob("*"):
             assert place.is_dir() or place.is_file() or place.is_symlink()
