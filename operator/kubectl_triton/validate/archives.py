@@ -45,6 +45,8 @@ _NAMES = {
 """What is in registries beside images, by its type."""
 _SHOWN = 10
 """Maximum number of names in a message."""
+_LENGTH = 200
+"""Maximum length of a name in a message."""
 
 
 class ImageError(ValueError):
@@ -90,7 +92,7 @@ def choose(content: Content, wanted: Platform | None) -> Image:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        names = ", ".join(one_line(image.name) for image in fitting[:_SHOWN])
+        names = ", ".join(one_line(image.name[:_LENGTH]) for image in fitting[:_SHOWN])
         raise ImageError(f"the file has {len(fitting)} images for {platform}: {names}. Save only one of them in a file")
     raise ImageError(_no_platform(content, platform))
 
@@ -114,7 +116,7 @@ def _no_platform(content: Content, wanted: Platform) -> str:
 
 def platform_names(images: Sequence[Image]) -> list[str]:
     """Returns the platforms of the images, each once, in their order."""
-    return list(dict.fromkeys(str(image.platform) for image in images if image.platform))
+    return list(dict.fromkeys(one_line(str(image.platform)) for image in images if image.platform))
 
 
 def _of_platform(images: Sequence[Image], wanted: Platform) -> Sequence[Image]:
@@ -270,7 +272,7 @@ def _other(manifest: Any) -> str:
         return ""
     kinds = [str(kind) for kind in (manifest.get("artifactType"), config) if kind and kind not in _CONFIGS] + unusual
     kind = next((kind for kind in kinds if kind in _NAMES), kinds[0])
-    return f"{_NAMES.get(kind, 'an artifact')} ({one_line(kind[:200])})"
+    return f"{_NAMES.get(kind, 'an artifact')} ({one_line(kind[:_LENGTH])})"
 
 
 def _label(entry: Mapping[str, Any]) -> str:

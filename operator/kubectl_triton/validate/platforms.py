@@ -12,6 +12,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64", "arm
 _USUAL = {"amd64": "v1", "arm": "v7", "arm64": "v8"}
 """The variant of an architecture that is meant if none is named."""
 _UNKNOWN = "unknown"
+_MAX_LENGTH = 64
 
 
 class Platform(NamedTuple):
@@ -42,7 +43,12 @@ def described(fields: object) -> Platform | None:
         return None
     os, architecture, variant = (fields.get(name) or "" for name in ("os", "architecture", "variant"))
     texts = isinstance(os, str) and isinstance(architecture, str) and isinstance(variant, str)
-    if not texts or _UNKNOWN in (os, architecture) or not (os and architecture):
+    if (
+        not texts
+        or len(os + architecture + variant) > _MAX_LENGTH
+        or _UNKNOWN in (os, architecture)
+        or not (os and architecture)
+    ):
         return None
     return _normal(os, architecture, variant)
 

@@ -182,6 +182,16 @@ def test_two_images_for_a_platform_are_refused_with_their_names(tmp_path: Path, 
     assert "2 images for linux/amd64: a, b. Save only one of them in a file" in result.stderr
 
 
+def test_shows_no_control_characters_of_the_archive(tmp_path: Path, layout: Layout) -> None:
+    evil = {"os": "linux", "architecture": "\x1b[2Jevil"}
+    image = layout.written(tmp_path / "image.tar", layout.image(evil, "m"), layout.image(ARM64, "arm"))
+    assert "only for linux/?[2Jevil, linux/arm64" in validate(image).stderr
+    names = [layout.image(AMD64, name, annotations={"io.containerd.image.name": f"\x1b{name}"}) for name in ("a", "b")]
+    assert "2 images for linux/amd64: ?a, ?b" in validate(layout.written(tmp_path / "image.tar", *names)).stderr
+    chart = layout.artifact("application/\x1b[2J", "text/plain")
+    assert "is an artifact (application/?[2J)" in validate(layout.written(tmp_path / "image.tar", chart)).stderr
+
+
 def test_an_image_that_docker_has_left_out_is_not_there(tmp_path: Path, layout: Layout) -> None:
     """`docker save` writes the whole index, and only the images that were pulled."""
     arm, amd = layout.image(ARM64, "arm"), layout.image(AMD64, "amd")
@@ -335,4 +345,5 @@ def test_docker_gets_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_platforms_have_one_spelling() -> None:
     assert platforms.parse("linux/x86_64") == platforms.described({**AMD64, "variant": "v1"}) == platforms.DEFAULT
     assert str(platforms.parse("linux/arm/v7")) == "linux/arm"
+    assert platforms.described({"os": "linux", "architecture": "a" * 100}) is None
     assert platforms.described(UNKNOWN) is platforms.described({"os": []}) is platforms.described("linux") is None
