@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from kubectl_triton.main import main
 from support.api import Api
 from support.controlplane import ControlPlane
+from triton_operator.api.plain_yaml import KubectlLoader, PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
@@ -157,6 +160,43 @@ def test_render_refuses_the_values_that_the_api_server_refuses(text: str, verdic
     refusal = verdict(text)
     assert bool(refusal) is (text in REFUSED), refusal
     assert (result.exit_code != 0) is bool(refusal), f"{result.output}\nAPI server: {refusal}"
+
+
+SCALARS = """
+1 -1 +1 0 00 007 08 09 010 0o7 0O7 0o8 0b1 0B1 0b2 0x1F 0Xf 0xg -0x1 +0o7 1_0 1__0 1_ _1 0_7 0x 0b 0o
+1e3 1E3 1e+3 1e-3 1e +1e3 -1.5 1.5 1. .5 -.5 +.5 . -. 1.5.1 1_0.5 1._5 .5e1 1.e1 0.0 -0 1e400 -1e400
+9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 18446744073709551616
+0xfffffffffffffffff -0xfffffffffffffffff 0777777777777777777777777777
+y Y n N yes Yes YES yEs no No NO nO on On ON oN off Off OFF true True TRUE tRue false False FALSE t f T F
+~ null Null NULL nULL nil none None = 12:30 1:2:3 190:20:30.15 2024-01-02 2024-1-2 2024-01-02T03:04:05Z
+.inff .in nan inf .Nan infinity + -- a 1a a1 1,000 0.1.2 1Gi 500m 25% /a
+"""
+
+
+def comparable(value: Any) -> tuple[str, Any]:
+    """Returns a value so that true differs from 1, and large numbers are as exact as in JSON."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return ("number", float(value)) if is_number else (type(value).__name__, value)
+
+
+def test_reads_yaml_as_kubectl_does(control_plane: ControlPlane) -> None:
+    lines = [f"  k{number}: {text}" for number, text in enumerate(SCALARS.split())]
+    keys = ["  1: a", "  true: b", "  1.5: c", "  on: d", "  0x10: e", "  1e3: f", "  2024-01-02: g", '  "7": h']
+    text = "\n".join([*HEAD.splitlines(), "metadata: {name: a}", "spec:", *lines, *keys])
+    command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", "create", "--dry-run=client", "--validate=false",
+               "--output=json", "--filename=-"]  # fmt: skip
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected, ours = json.loads(done.stdout)["spec"], yaml.load(text, KubectlLoader)["spec"]
+    assert expected.keys() == ours.keys()
+    words = {f"k{number}": text for number, text in enumerate(SCALARS.split())}
+    differing = {
+        words.get(key, key): (value, ours[key])
+        for key, value in expected.items()
+        if comparable(value) != comparable(ours[key])
+    }
+    assert not differing
+    assert yaml.safe_load(yaml.dump(ours, Dumper=PlainDumper)) == ours
 
 
 def test_what_render_prints_is_accepted(control_plane: ControlPlane, api: Api) -> None:

@@ -7,6 +7,7 @@ are text.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -36,23 +37,40 @@ class KubectlLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Returns a map with text for keys, as JSON needs it."""
-        return {
-            key if isinstance(key, str) else json.dumps(key): value
-            for key, value in super().construct_mapping(node, deep).items()
-        }
+        if not isinstance(node, yaml.MappingNode):
+            raise ConstructorError(None, None, "a map is expected", node.start_mark)
+        self.flatten_mapping(node)
+        return {_key(self.construct_object(key, deep=True), key): self.construct_object(value, deep=deep)
+                for key, value in node.value}  # fmt: skip
 
     def _bool(self, node: yaml.ScalarNode) -> bool:
-        return _BOOLEANS[node.value]
+        text = str(self.construct_scalar(node))
+        if text not in _BOOLEANS:
+            raise ConstructorError(None, None, f"{text[:40]!r} is neither true nor false", node.start_mark)
+        return _BOOLEANS[text]
 
-    def _int(self, node: yaml.ScalarNode) -> int:
-        text = re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", node.value.replace("_", ""))
-        return int(text, 0)
+    def _int(self, node: yaml.ScalarNode) -> float | str:
+        text = str(self.construct_scalar(node)).replace("_", "")
+        number = int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", text), 0)
+        if -(2**63) <= number < 2**64:
+            return number
+        return self._float(node) if text.lstrip("-+").isdecimal() else text
 
-    def _float(self, node: yaml.ScalarNode) -> float:
-        text = node.value.replace("_", "")
+    def _float(self, node: yaml.ScalarNode) -> float | str:
+        text = str(self.construct_scalar(node)).replace("_", "")
         if text.lstrip("-+.")[:1].isalpha():
             raise ConstructorError(None, None, f"{text} is no number in JSON: quote it", node.start_mark)
-        return float(text)
+        number = float(text)
+        return number if math.isfinite(number) else text
+
+
+def _key(key: Any, node: yaml.Node) -> str:
+    """Returns the key of a map as text. Before that, Python takes 1 and true for the same one."""
+    if isinstance(key, str):
+        return key
+    if not isinstance(key, int | float):
+        raise ConstructorError(None, None, "a key must be text or a number", node.start_mark)
+    return json.dumps(int(key) if key == int(key) and not isinstance(key, bool) else key)
 
 
 class PlainDumper(yaml.SafeDumper):
@@ -65,5 +83,11 @@ class PlainDumper(yaml.SafeDumper):
 for _name, _form, _first in _RESOLVERS:
     for _kind in (KubectlLoader, PlainDumper):
         _kind.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_form})$"), list(_first))
-for _name, _construct in (("bool", KubectlLoader._bool), ("int", KubectlLoader._int), ("float", KubectlLoader._float)):
+for _name, _construct in (
+    ("bool", KubectlLoader._bool),
+    ("int", KubectlLoader._int),
+    ("float", KubectlLoader._float),
+    ("timestamp", KubectlLoader.construct_yaml_str),
+    *((name, KubectlLoader.construct_undefined) for name in ("binary", "omap", "pairs", "set")),
+):
     KubectlLoader.add_constructor(f"{_TAG}{_name}", _construct)

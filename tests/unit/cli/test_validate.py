@@ -338,6 +338,22 @@ def test_explains_invalid_arguments(arguments, words):
 SPECS = {
     "not UTF-8": (b"kind: TritonModel\nmetadata: { name: \xff }\n", "utf-8"),
     "invalid YAML": (b"a: [", "spec.yaml"),
+    **{
+        f"a tag that doesn't fit: {value}": (f"kind: TritonModel\na: {value}\n".encode(), "spec.yaml")
+        for value in (
+            "!!map x",
+            "!!map [x]",
+            "!!bool x",
+            "!!bool [x]",
+            "!!int x",
+            "!!int [x]",
+            "!!float x",
+            "!!set {x}",
+            "!!binary eA==",
+            "{[x]: x}",
+            "{~: x}",
+        )
+    },
     "no JSON": (b"kind: TritonModel\na: .inf\n", "no number in JSON: quote it"),
     "deeply nested": (b"[" * 20_000, "nested too deeply"),
     "no TritonModel": (b"kind: Pod\n", "contains no TritonModel"),
