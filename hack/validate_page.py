@@ -56,6 +56,7 @@ from starting, and the TritonModel's conditions show it with the reason `Reposit
 kubectl triton validate model_images/detection/repository                 # a directory
 kubectl triton validate registry.example.com/team/detection:3             # an image that Docker has or can pull
 kubectl triton validate detection.tar --path /models                      # an image in a file (docker save)
+kubectl triton validate detection.tar --platform linux/arm64              # one of its images for several platforms
 kubectl triton validate repository --spec detection.yaml                  # with the limits and flags of a TritonModel
 kubectl triton validate --spec detection.yaml                             # the model image of the TritonModel
 kubectl triton validate repository --format sarif >validate.sarif         # for code hosts and editors
@@ -106,6 +107,36 @@ different ones. A file of 4 MiB takes less than a second. Each check reports at 
 It judges the repository and no requests: a valid model's server can still end by a request that is too large for its
 memory, or by a form of 512 MiB or more ([large requests](security.md#large-requests)).
 
+## Images for several platforms
+
+Of a file with images for several platforms, such as one of `docker buildx build --platform linux/amd64,linux/arm64
+--output type=oci`, the check judges linux/amd64, or the one that you name with `--platform linux/arm64`. It judges a
+file with only one image whatever its platform is. If a file has several platforms, or another one than linux/amd64, the
+output names the one that was judged:
+
+```
+detection.tar (linux/arm64): 4 models, 0 errors, 0 warnings, 0 notes
+```
+
+Attestations, signatures and SBOMs beside the image aren't judged. A file with nothing but those, or with a Helm chart,
+is refused with what it is. Two images for the same platform in one file are refused with their names. Without
+`--platform`, Docker chooses the platform of an image that it has or pulls.
+
+## Values that the API server refuses
+
+`kubectl triton render`, and `validate` with `--spec`, read a TritonModel as kubectl does, and fail where the API server
+refuses a value: in the TritonModel, or when the operator writes the Deployment. The message has the place, what the
+value is, what it must be, and what to write:
+
+```
+spec.podTemplate.spec.containers[0].env[0].value: is the number 2, but must be text: quote it: "2"
+spec.replicas: is the text "2", but must be a whole number: remove the quotes: 2
+```
+
+In YAML without quotes, `yes`, `no`, `on`, `off`, `y` and `n` are true or false, and `1e3`, `017` and `1_000` are
+numbers. Some mistakes are found by the API server only ([limits](limits.md#repository-check-and-sample-models)). The
+operator's condition has the same words, if the cluster has the CRD of another version.
+
 ## Settings of the server
 
 Some checks depend on the server's resources and flags. In the pod they come from the TritonModel. On the command line
@@ -123,6 +154,7 @@ they come from `--spec` or from these options; the options win. Without a value 
 | only `--spec` | `limits.ephemeral-storage` with `modelImage.delivery: Copy` | TR514 |
 | only `--spec` | `spec.models` | TR509, TR510, TR511; all rules judge what the servers run |
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
+| `--platform OS/ARCH[/VARIANT]` | | which [image of several](#images-for-several-platforms) |
 
 In the pod, the check also knows the backends that NVIDIA's image lacks by its tag (TR132). This is no option; use
 `--spec`.
@@ -136,11 +168,12 @@ It reports errors of tritonserver as TR901 and TR902, and numpy 2 with a server 
 
 ## Output for programs
 
-`--format json` prints one object with `ok`, `counts`, `models` and `findings`. Each finding has `code`, `severity`,
-`file` (relative to the repository, or a field of `spec.models`), `line` and `column` (from 1, or null), `message` and
-`remedy`. `--format sarif`
-prints SARIF 2.1.0. Its paths are relative to the base `REPOSITORY`. With `--base deploy/models`, the directory of the
-models in the source tree, they are paths that a code host can show. With both, standard output contains nothing else.
+`--format json` prints one object with `ok`, `platform` (null unless it is named), `counts`, `models` and `findings`.
+Each finding has `code`, `severity`, `file` (relative to the repository, or a field of `spec.models`), `line` and
+`column` (from 1, or null), `message` and `remedy`. `--format sarif` prints SARIF 2.1.0, with the platform in the
+`properties` of the run. Its paths are relative to the base `REPOSITORY`. With `--base deploy/models`, the directory of
+the models in the source tree, they are paths that a code host can show. With both, standard output contains nothing
+else.
 
 ## The codes
 

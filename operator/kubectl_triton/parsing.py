@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, TextIO, cast, get_args
+from typing import Any, TextIO, cast
 
 import click
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from triton_operator.api import names
-from triton_operator.api.types import TritonModel, TritonModelSpec
+from triton_operator.api import faults, names
+from triton_operator.api.plain_yaml import KubectlLoader
+from triton_operator.api.types import TritonModel
+from triton_operator.manifests import values
 from triton_repository_check.text import one_line
 
 _MAX_NODES = 100_000
 """Maximum number of values in a file, with aliases. The largest TritonModel that the API server takes has a tenth."""
 
 
-def models(file: TextIO, namespace: str) -> list[tuple[TritonModel, dict[str, Any]]]:
-    """Returns the TritonModels in a YAML file, each with its document. Ignores other kinds.
+def models(file: TextIO, namespace: str, judged: str = "") -> list[tuple[TritonModel, dict[str, Any]]]:
+    """Returns the TritonModels in a YAML file, each with its document as the API server stores it. Ignores other kinds.
 
-    `namespace` is the default namespace. Raises click.ClickException if the file can't be read, contains no
-    TritonModel, or contains an invalid one.
+    `namespace` is the default namespace. `judged`: a field whose unknown parts the caller reports. Raises
+    click.ClickException if the file can't be read, contains no TritonModel, or contains one with a value that the API
+    server refuses.
     """
     documents = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
     if not documents:
@@ -34,17 +37,17 @@ def models(file: TextIO, namespace: str) -> list[tuple[TritonModel, dict[str, An
                 f"{file.name}: {names.KIND} has the apiVersion {version!r}, but this program supports only "
                 f"{names.API_VERSION}"
             )
-    return [(_parse(document, namespace), document) for document in documents]
+    return [_parse(document, namespace, judged) for document in documents]
 
 
 def _documents(file: TextIO) -> list[Any]:
     try:
-        return list(_constructed(yaml.SafeLoader(file.read()), file.name))
+        return list(_constructed(KubectlLoader(file.read()), file.name))
     except OSError as error:
         raise click.ClickException(f"{file.name}: can't be read: {error.strerror}") from None
     except RecursionError:
         raise click.ClickException(f"{file.name}: lists and maps are nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an invalid date
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
         raise click.ClickException(f"{file.name}: {error}") from None
 
 
@@ -69,27 +72,19 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
     return sizes[id(node)]
 
 
-def _parse(document: dict[str, Any], namespace: str) -> TritonModel:
+def _parse(document: dict[str, Any], namespace: str, judged: str) -> tuple[TritonModel, dict[str, Any]]:
+    document = values.stored(document)
     original = document.get("metadata") or {}
     metadata = {"namespace": namespace, **original} if isinstance(original, dict) else {}
-    for field in _unknown(TritonModelSpec, document.get("spec"), "spec"):
-        note = f"{metadata.get('name', '?')}: {field} is ignored here, and the API server refuses it: no such field"
-        click.echo(one_line(note), err=True)
+    name = one_line(str(metadata.get("name", "?")))
+    for field in values.unknown(document):
+        if not (judged and field.startswith(judged)):
+            note = f"{name}: {field} is ignored here, and the API server refuses it: no such field"
+            click.echo(one_line(note), err=True)
+    wrong = [*values.faults(document)]
     try:
-        return TritonModel.model_validate({**document, "metadata": metadata})
+        if not wrong:
+            return TritonModel.model_validate({**document, "metadata": metadata}), document
     except ValidationError as error:
-        lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors()]
-        raise click.ClickException("\n".join([f"{metadata.get('name', '?')}:", *lines])) from None
-
-
-def _unknown(kind: type[BaseModel], data: Any, place: str) -> Iterator[str]:
-    """Yields the paths of fields that `kind` doesn't have. Skips lists, and types that are Kubernetes' own."""
-    fields = {field.alias or name: field for name, field in kind.model_fields.items()}
-    for name, value in data.items() if isinstance(data, dict) else ():
-        if name not in fields:
-            yield f"{place}.{name}"
-            continue
-        annotation = fields[name].annotation
-        for part in (annotation, *get_args(annotation)):
-            if isinstance(part, type) and issubclass(part, BaseModel):
-                yield from _unknown(part, value, f"{place}.{name}")
+        wrong = faults.of(error)
+    raise click.ClickException("\n".join([f"{name}:", *(f"  {one_line(str(fault))}" for fault in wrong)]))

@@ -69,7 +69,8 @@ def render(
     """Prints the objects that the operator creates for the TritonModels in FILE (- for standard input).
 
     Uses the operator's code and needs no cluster. Owner references have an empty uid, because the TritonModel isn't in
-    a cluster. Thresholds come from the annotations in FILE.
+    a cluster. Thresholds come from the annotations in FILE. Fails if the API server would refuse a value, such as a
+    number for text, and says what to write.
     """
     objects = []
     for model, document in parsing.models(file, namespace):

@@ -22,15 +22,20 @@ def summary(repository: Repository, findings: Sequence[Finding]) -> str:
     return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items())
 
 
-def text(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
-    """Returns one line for each finding, and a line with counts."""
-    return "\n".join([*map(str, findings), f"{one_line(name)}: {summary(repository, findings)}"]) + "\n"
+def text(name: str, repository: Repository, findings: Sequence[Finding], platform: str = "") -> str:
+    """Returns one line for each finding, and a line with counts. `platform`: that of the image, unless it is usual."""
+    target = one_line(f"{name} ({platform})" if platform else name)
+    return "\n".join([*map(str, findings), f"{target}: {summary(repository, findings)}"]) + "\n"
 
 
-def as_json(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
-    """Returns a JSON object: target, ok, models, counts and findings. `line` and `column` are null if unknown."""
+def as_json(name: str, repository: Repository, findings: Sequence[Finding], platform: str = "") -> str:
+    """Returns a JSON object: target, platform (see `text`), ok, models, counts and findings.
+
+    `platform`, `line` and `column` are null if there is none.
+    """
     document = {
         "target": one_line(name),
+        "platform": one_line(platform) or None,
         "ok": not any(f.severity is Severity.ERROR for f in findings),
         "models": sorted(repository.models),
         "counts": {str(s): sum(f.severity is s for f in findings) for s in Severity},
@@ -39,11 +44,13 @@ def as_json(name: str, repository: Repository, findings: Sequence[Finding]) -> s
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def sarif(findings: Sequence[Finding], codes: Mapping[str, str], version: str, base: str | None = None) -> str:
+def sarif(
+    findings: Sequence[Finding], codes: Mapping[str, str], version: str, base: str | None = None, platform: str = ""
+) -> str:
     """Returns a SARIF 2.1.0 log.
 
     Paths start with `base`, the directory of the models in the source tree, as code hosts need it. Without `base`, they
-    are relative to the model repository, with the uriBaseId REPOSITORY.
+    are relative to the model repository, with the uriBaseId REPOSITORY. `platform`: see `text`.
     """
     used = sorted({finding.code for finding in findings})
     driver = {
@@ -55,6 +62,7 @@ def sarif(findings: Sequence[Finding], codes: Mapping[str, str], version: str, b
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "results": [_result(finding, used.index(finding.code), base) for finding in findings],
+        **({"properties": {"platform": one_line(platform)}} if platform else {}),
     }
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
 

@@ -22,7 +22,7 @@ from triton_repository_check.files import Store
 from triton_repository_check.findings import Finding, Severity, in_order
 from triton_repository_check.load import load
 
-from . import budget, images, tritonserver
+from . import archives, budget, images, platforms, tritonserver, unpack
 
 BAD, UNCHECKED = 1, 2
 """Exit codes: there are errors; nothing was checked."""
@@ -40,6 +40,16 @@ class _Version(click.ParamType[versions.Version]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> versions.Version:
         try:
             return value if isinstance(value, tuple) else versions.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Platform(click.ParamType[platforms.Platform]):
+    name = "OS/ARCH[/VARIANT]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> platforms.Platform:
+        try:
+            return value if isinstance(value, platforms.Platform) else platforms.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -70,6 +80,12 @@ class _Cores(click.ParamType[float]):
 @click.command("validate")
 @click.argument("target", metavar="[PATH|IMAGE]", required=False)
 @click.option("--path", default=None, help="Directory of the models inside of the image. Default: /models.")
+@click.option(
+    "--platform",
+    type=_Platform(),
+    default=None,
+    help="Which of the images for several platforms. Default: linux/amd64 in a file, Docker's platform in Docker.",
+)
 @click.option("--spec", type=click.File(), help="File with a TritonModel, for its image, limits, flags and entrypoint.")
 @click.option("--entrypoint", default=None, help="The model that clients call.")
 @click.option("--load-models", default=None, metavar="A,B", help="Models that Triton loads. Default: all.")
@@ -102,6 +118,7 @@ class _Cores(click.ParamType[float]):
 def validate(
     target: str | None,
     path: str | None,
+    platform: platforms.Platform | None,
     spec: TextIO | None,
     form: str,
     base: str | None,
@@ -125,7 +142,8 @@ def validate(
     image = server_image or (model.spec.server.image if model else tritonserver.IMAGE)
     expected, settings = _expected(model, **options), spec_models.overrides(model) if model else {}
     try:
-        with budget.limited(), images.repository(name, folder, is_image=target is None) as store:
+        with budget.limited(), images.repository(name, folder, is_image=target is None, platform=platform) as store:
+            judged = store.platform if isinstance(store, unpack.Archived) else ""
             repository, problems = load(store, settings, expected.config_name, measured=expected.storage is not None)
             findings = judge(repository, problems, expected)
             if with_server:
@@ -133,12 +151,12 @@ def validate(
                 configs = overrides.texts(repository)
                 verdict = _with_server(store, expected, image, seconds, sorted(repository.models), programs, configs)
                 findings = in_order((*findings, *verdict))
-    except (images.ImageError, tritonserver.DockerError, budget.BudgetError) as error:
+    except (archives.ImageError, tritonserver.DockerError, budget.BudgetError) as error:
         raise Unchecked(str(error)) from None
     if form == "sarif":
-        text = formats.sarif(findings, CODES, metadata.version("triton-operator"), base)
+        text = formats.sarif(findings, CODES, metadata.version("triton-operator"), base, judged)
     else:
-        text = (formats.as_json if form == "json" else formats.text)(name, repository, findings)
+        text = (formats.as_json if form == "json" else formats.text)(name, repository, findings, judged)
     try:
         click.echo(text, nl=False)
         sys.stdout.flush()
@@ -153,7 +171,7 @@ def validate(
 
 def _one(spec: TextIO) -> TritonModel:
     try:
-        models = [model for model, _ in parsing.models(spec, "default")]
+        models = [model for model, _ in parsing.models(spec, "default", judged="spec.models")]
     except click.ClickException as error:
         raise Unchecked(error.message) from None
     if len(models) > 1:

@@ -283,10 +283,11 @@ class Image:
 
 
 class Archived:
-    """A repository in an image."""
+    """A repository in an image. `platform`: which of its images it is, if a user may expect another; else empty."""
 
-    def __init__(self, folder: Folder, root: str) -> None:
+    def __init__(self, folder: Folder, root: str, platform: str = "") -> None:
         self.root = root
+        self.platform = platform
         self._folder = folder
 
     def entry(self, path: str) -> Entry:

@@ -111,10 +111,6 @@ def as_argument(value: Any) -> str:
 
 
 def _settable(config: dict[str, Any]) -> dict[str, Any]:
-    try:
-        config = json.loads(json.dumps(config))  # YAML of a file may have numbers as keys, which kubectl sends as text
-    except TypeError:
-        raise ValueError("has what JSON doesn't have, such as a date: write it in quotes") from None
     for field in config:
         if field not in SETTABLE:
             raise ValueError(f"{field} can't be set here, but only in config.pbtxt; here are {', '.join(SETTABLE)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from triton_operator.api import kinds, names
+from triton_operator.api import faults, kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.status import PROGRESSING
 from triton_operator.cluster.entry import LARGEST, Large
@@ -76,9 +76,7 @@ def _max_size(size: int) -> str:
 
 def invalid(error: ValidationError) -> Problem:
     """Returns the problem of a spec that the cluster's CRD allows and this version of the operator doesn't."""
-    faults = [
-        f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_NAMED]
-    ]
-    more = [f"and {error.error_count() - _MAX_NAMED} more faults"] if error.error_count() > _MAX_NAMED else []
-    return Problem(SPEC_INVALID, f"the spec can't be read: {'; '.join(faults + more)}")
+    all_faults = faults.of(error)
+    named = [str(fault) for fault in all_faults[:_MAX_NAMED]]
+    more = [f"and {len(all_faults) - _MAX_NAMED} more faults"] if len(all_faults) > _MAX_NAMED else []
+    return Problem(SPEC_INVALID, f"the spec can't be read: {'; '.join(named + more)}")

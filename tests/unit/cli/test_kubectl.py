@@ -90,7 +90,12 @@ def test_render_names_fields_that_the_api_server_would_refuse() -> None:
     result = run(json.dumps({**SMALL, "spec": {**spec, "podTemplate": {"spec": {"anything": 1}}}}))
     assert result.exit_code == 0
     fields = [line.split()[1] for line in result.stderr.splitlines() if "no such field" in line]
-    assert fields == ["spec.modelImage.pulPolicy", "spec.entrypiont", "spec.rollout.drainSecond"]
+    assert fields == [
+        "spec.entrypiont",
+        "spec.modelImage.pulPolicy",
+        "spec.rollout.drainSecond",
+        "spec.podTemplate.spec.anything",
+    ]
 
 
 def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -> None:
@@ -107,11 +112,11 @@ def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -
         ("", "contains no TritonModel"),
         ("kind: Pod", "contains no TritonModel"),
         ("kind: [", "<stdin>: "),
-        ("kind: TritonModel", "spec: Field required"),
-        ("kind: TritonModel\nmetadata:\nspec: {}", "metadata.name: Field required"),
-        ("kind: TritonModel\nmetadata: x\nspec: {}", "metadata.name: Field required"),
-        (json.dumps({**SMALL, "spec": {}}), "spec.modelImage: Field required"),
-        (json.dumps({**SMALL, "spec": {**SMALL["spec"], "replicas": "two"}}), "spec.replicas: "),
+        ("kind: TritonModel", "spec: is missing: add it"),
+        ("kind: TritonModel\nmetadata:\nspec: {}", "metadata.name: is missing: add it"),
+        ("kind: TritonModel\nmetadata: x\nspec: {}", "metadata: is text, but must be a map"),
+        (json.dumps({**SMALL, "spec": {}}), "spec.modelImage: is missing: add it"),
+        (json.dumps({**SMALL, "spec": {**SMALL["spec"], "replicas": "two"}}), "spec.replicas: is text, but must be"),
         (json.dumps({**SMALL, "spec": {**SMALL["spec"], "server": {"resources": {"limits": {"memory": "8GB"}}}}}),
          "'8GB' is not a Kubernetes quantity"),
     ],

@@ -16,7 +16,7 @@ import zstandard
 from click.testing import CliRunner, Result
 
 from kubectl_triton.main import main
-from kubectl_triton.validate import images, unpack
+from kubectl_triton.validate import archives, images, unpack
 from triton_repository_check.files import FileKind, Files, join
 
 
@@ -178,7 +178,11 @@ def test_reads_and_writes_nothing_outside_of_the_image(tmp_path, near, entries, 
 def test_copy_for_the_server_stays_inside_its_directory(tmp_path, near, entries):
     """The copy has only directories, regular files and links that stay inside."""
     image = written(tmp_path / "image.tar", packed(*files_of("good"), *entries))
-    with suppress(images.ImageError), images.repository(str(image), "/models") as store, images.on_disk(store) as root:
+    with (
+        suppress(archives.ImageError),
+        images.repository(str(image), "/models") as store,
+        images.on_disk(store) as root,
+    ):
         assert (root / "good/1/model.py").read_bytes() == PROGRAM
         for place in root.rglob("*"):
             assert place.is_dir() or place.is_file() or place.is_symlink()
@@ -236,7 +240,7 @@ def test_rejects_too_many_files(tmp_path, near, monkeypatch):
 
 
 def test_rejects_a_file_with_too_many_entries(tmp_path, near, monkeypatch):
-    monkeypatch.setattr(images, "MAX_PARTS", 10)
+    monkeypatch.setattr(archives, "MAX_PARTS", 10)
     (tmp_path / "image.tar").write_bytes(packed(*(entry(f"{n}") for n in range(11)), mode="w"))
     result = validate(tmp_path / "image.tar")
     assert (result.exit_code, "more than 10 entries" in result.output) == (2, True), result.output
@@ -258,7 +262,7 @@ def test_rejects_a_decompression_bomb(tmp_path, near, monkeypatch):
 
 
 def test_rejects_too_many_layers(tmp_path, near, monkeypatch):
-    monkeypatch.setattr(images, "MAX_LAYERS", 2)
+    monkeypatch.setattr(archives, "MAX_LAYERS", 2)
     layer = packed(*files_of("good"))
     result = validate(written(tmp_path / "image.tar", layer, layer, layer))
     assert (result.exit_code, "3 layers" in result.output) == (2, True), result.output
@@ -318,7 +322,7 @@ def test_rejects_a_truncated_layer(tmp_path, near, cut):
             "no manifest",
         ),
         ({"manifest.json": "[" * 100_000}, ""),
-        ({"manifest.json": " " * (images.MAX_DOCUMENT + 1)}, "larger than"),
+        ({"manifest.json": " " * (archives.MAX_DOCUMENT + 1)}, "larger than"),
         ({"manifest.json": [{"Layers": ["a"]}]}, "not found"),
         ({"manifest.json": [{"Layers": [{}]}]}, ""),
         ({"manifest.json": 1}, ""),

@@ -131,11 +131,29 @@ def test_judges_what_the_servers_will_run(tmp_path, good, config, words):
     assert words in result.output
 
 
-def test_tells_a_date_in_the_settings(tmp_path, good):
+def test_a_date_in_the_settings_is_text_as_for_kubectl(tmp_path, good):
     spec = settings(tmp_path, "[{name: post, config: {parameters: {day: {string_value: 2026-01-02}}}}]")
+    assert run(good, "--spec", spec).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("server: {args: [1]}", 'spec.server.args[0]: is the number 1, but must be text: quote it: "1"'),
+        ('models: [{name: post, config: {max_batch_size: "1"}}]', "spec.models[0].config.max_batch_size: is the text"),
+    ],
+)
+def test_a_value_that_the_api_server_refuses_is_told(tmp_path, good, fields, words):
+    spec = tmp_path / "model.yaml"
+    spec.write_text(f"{{kind: TritonModel, metadata: {{name: x}}, spec: {{modelImage: {{reference: r}}, {fields}}}}}")
     result = run(good, "--spec", spec)
-    assert result.exit_code == 2
-    assert "spec.models.0.config: Value error, has what JSON doesn't have, such as a date" in result.output
+    assert (result.exit_code, words in result.stderr) == (2, True), result.output
+
+
+def test_the_repository_check_tells_unknown_settings_alone(tmp_path, good):
+    result = run(good, "--spec", settings(tmp_path, "[{name: post, config: {instance_group: [{knd: 1}]}}]"))
+    assert "error TR510" in result.stdout
+    assert result.stderr == ""
 
 
 def test_keys_in_the_settings_may_be_numbers_as_for_kubectl(tmp_path, good):
@@ -147,7 +165,7 @@ def test_rejects_two_items_for_a_model_as_the_api_server_does(tmp_path, good):
     spec = settings(tmp_path, "[{name: post, config: {max_batch_size: 1}}, {name: post, config: {}}]")
     result = run(good, "--spec", spec)
     assert result.exit_code == 2
-    assert "spec.models: Value error, has two items for 'post'" in result.output
+    assert "spec.models: has two items for 'post'" in result.output
 
 
 def test_a_field_of_the_spec_has_no_file_in_sarif(tmp_path, good):
@@ -320,7 +338,23 @@ def test_explains_invalid_arguments(arguments, words):
 SPECS = {
     "not UTF-8": (b"kind: TritonModel\nmetadata: { name: \xff }\n", "utf-8"),
     "invalid YAML": (b"a: [", "spec.yaml"),
-    "invalid date": (b"a: 2024-13-45\n", "month"),
+    **{
+        f"a tag that doesn't fit: {value}": (f"kind: TritonModel\na: {value}\n".encode(), "spec.yaml")
+        for value in (
+            "!!map x",
+            "!!map [x]",
+            "!!bool x",
+            "!!bool [x]",
+            "!!int x",
+            "!!int [x]",
+            "!!float x",
+            "!!set {x}",
+            "!!binary eA==",
+            "{[x]: x}",
+            "{~: x}",
+        )
+    },
+    "no JSON": (b"kind: TritonModel\na: .inf\n", "no number in JSON: quote it"),
     "deeply nested": (b"[" * 20_000, "nested too deeply"),
     "no TritonModel": (b"kind: Pod\n", "contains no TritonModel"),
     "TritonModel of another API group": (b"apiVersion: example.com/v1\nkind: TritonModel\n", "example.com/v1"),

@@ -1,0 +1,214 @@
+"""`kubectl triton render` and the API server agree on values: a number for text, text for a number, a null."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from kubectl_triton.main import main
+from support.api import Api
+from support.controlplane import ControlPlane
+from triton_operator.api.plain_yaml import KubectlLoader, PlainDumper
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, choose, render
+
+pytestmark = pytest.mark.integration
+
+HEAD = "apiVersion: tritonoperator.io/v1alpha1\nkind: TritonModel\n"
+Verdict = Callable[[str], str]
+
+
+@pytest.fixture
+def verdict(control_plane: ControlPlane, api: Api) -> Verdict:
+    """Returns the API server's refusal of a TritonModel (YAML), or of what the operator makes of it; "" for none.
+
+    The operator gets the object as the API server would store it.
+    """
+
+    def kubectl(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={api.namespace}", *arguments]
+        return subprocess.run([*command, "--dry-run=server", "--output=json", "--filename=-"], input=text,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+
+    def ask(text: str) -> str:
+        created = kubectl(text, "create")
+        if created.returncode:
+            return created.stderr
+        model = TritonModel.model_validate(json.loads(created.stdout))
+        for obj in render(model, choose(model, None, Choices("t:1", "Copy"))):
+            if obj["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh")):
+                continue  # this API server doesn't have them
+            del obj["metadata"]["ownerReferences"]
+            applied = kubectl(json.dumps(obj), "apply", "--server-side")
+            if applied.returncode:
+                return applied.stderr
+        return ""
+
+    return ask
+
+
+def spec(fields: str) -> str:
+    return f'{HEAD}metadata: {{name: detection}}\nspec:\n  modelImage: {{reference: "r:1"}}\n  {fields}\n'
+
+
+def container(fields: str) -> str:
+    return spec(f"podTemplate: {{spec: {{containers: [{{name: side, image: i, {fields}}}]}}}}")
+
+
+def variable(value: str) -> str:
+    return spec(f"server: {{env: [{{name: A, value: {value}}}]}}")
+
+
+def pod(fields: str) -> str:
+    return spec(f"podTemplate: {{spec: {{{fields}}}}}")
+
+
+def metadata(fields: str) -> str:
+    return f'{HEAD}metadata: {{name: detection, {fields}}}\nspec: {{modelImage: {{reference: "r:1"}}}}\n'
+
+
+REFUSED = [
+    # What YAML makes of a value without quotes.
+    *map(variable, ["2", "2.5", "true", "yes", "y", "Off", "1e3", "0o17", "017", "09", "0x1f", "0b11", "1_000", ".5",
+                    "1.", "+1", "-1", ".inf", "[]", "{}"]),
+    spec("server: {env: [null]}"),
+    spec("server: {env: {A: b}}"),
+    spec("server: {args: [--log-info=1, 1]}"),
+    spec("server: {args: [null]}"),
+    spec("server: {args: --log-info=1}"),
+    *(spec(f"server: {{logVerbosity: {value}}}") for value in ('"2"', "2.5", "true", "9223372036854775808")),
+    spec('replicas: "2"'),
+    spec('monitoring: {enabled: "true"}'),
+    spec("monitoring: {labels: {a: 1}}"),
+    spec("monitoring: {objective: 99.9}"),
+    spec('autoscaling: {max: 2, utilization: "0.5"}'),
+    spec('autoscaling: {max: 2, behavior: {scaleUp: {policies: [{type: Pods, value: "2", periodSeconds: 15}]}}}'),
+    *(spec(f"server: {{resources: {{limits: {{cpu: {value}}}}}}}") for value in ("0.5", "true", "-1", "lots")),
+    spec("entrypoint: 5"),
+    spec("podTemplate: {metadata: {labels: {a: 1}}}"),
+    spec("podTemplate: {metadata: {annotations: {a: true}}}"),
+    pod("nodeSelector: {gpu: true}"),
+    pod("containers: [{name: triton, env: [{name: A, value: 2}, {name: B, value: true}]}]"),
+    pod("containers: [null]"),
+    pod('priority: "5"'),
+    pod('hostNetwork: "true"'),
+    pod("tolerations: [{key: a, operator: Exists, tolerationSeconds: 5.5}]"),
+    pod("terminationGracePeriodSeconds: 9223372036854775808"),
+    pod('volumes: [{name: v, configMap: {name: c, defaultMode: "0644"}}]'),
+    *map(container, ["args: [1]", "command: [true]", "args: [null]", "env: [null]",
+                     'ports: [{containerPort: "80"}]', "ports: [{containerPort: 80, name: 80}]"]),
+    # The API server refuses these when the operator writes the Deployment.
+    *(container(f"ports: [{{containerPort: 80, name: {name}}}]")
+      for name in ('"80"', "Web", "a_b", "a--b", "-a", "a-name-of-17-chars")),
+    *(container(f"livenessProbe: {{httpGet: {{port: {port}}}}}") for port in ('"80"', "80.5", "true", "Web")),
+    container('lifecycle: {preStop: {httpGet: {port: "80"}}}'),
+    *(container(f"resources: {{limits: {{cpu: {value}}}}}") for value in ("true", "-1", "lots", "[]")),
+    spec('models: [{name: a, config: {max_batch_size: "1"}}]'),
+    spec("models: [{name: a, config: {parameters: {x: {string_value: 5}}}}]"),
+    spec("networkPolicy: {egress: [{ports: [{port: true}]}]}"),
+    spec('networkPolicy: {egress: [{ports: [{port: "80"}]}]}'),
+    metadata("labels: {a: 1}"),
+    metadata("annotations: {tritonoperator.io/max-qps: 80}"),
+    HEAD + "metadata: {name: 5}\nspec: {modelImage: {reference: r}}",
+    *(f"{HEAD}metadata: {{name: detection}}\nspec: {value}"
+      for value in ("null", "[]", "text", "{modelImage: null}", "{modelImage: {reference: null}}")),
+]  # fmt: skip
+ACCEPTED = [
+    *map(variable, ['"2"', "2024-01-02", "12:30", "1.2.3", "~", "yess", "1e", "0o8"]),
+    spec("server:"),
+    spec("server: {args: null}"),
+    spec("server: {logVerbosity: 2.0}"),
+    spec("replicas: 2.0"),
+    spec("replicas: null"),
+    spec("monitoring: {enabled: on}"),
+    spec("monitoring: {labels: {a: null}}"),
+    spec("monitoring: {labels: {1: a, true: b}}"),
+    spec("server: {resources: {limits: {cpu: 2, memory: 1Gi}}}"),
+    spec("server: {resources: {limits: {cpu: null}}}"),
+    spec("server: {sharedMemory: 1e9}"),
+    spec("rollout: {maxSurge: 25%, restartedAt: 2024-01-01T00:00:00Z}"),
+    spec("models: [{name: a, config: {parameters: {x: {string_value: 2024-01-02}}}}]"),
+    spec("networkPolicy: {egress: null}"),
+    spec("networkPolicy: {egress: [{ports: [{port: 80}, {port: web}]}]}"),
+    pod("nodeSelector: {gpu: null, 1: a}"),
+    pod('nodeSelector: {example.com/a.port: "80", "name": "80"}'),
+    pod("volumes: [{name: v, emptyDir: {sizeLimit: 1e3}}]"),
+    pod("volumes: [{name: v, configMap: {name: c, items: [{key: a, path: b, mode: 0644}]}}]"),
+    pod("terminationGracePeriodSeconds: 1e3"),
+    *map(container, ["env: [{name: A, value: null}]", "ports: [{containerPort: 80.0, name: web-1}]",
+                     "livenessProbe: {httpGet: {port: 80}}", "livenessProbe: {tcpSocket: {port: web}}",
+                     "resources: {limits: {cpu: 1, memory: 0.5}}", "resources: {limits: {cpu: null}}"]),
+    spec("podTemplate: {spec: null, metadata: null}"),
+    metadata("annotations: null, labels: {a: null}"),
+]  # fmt: skip
+
+
+def shortened(text: str) -> str:
+    return text.removeprefix(HEAD).replace('metadata: {name: detection}\nspec:\n  modelImage: {reference: "r:1"}\n', "")
+
+
+@pytest.mark.parametrize("text", [*REFUSED, *ACCEPTED], ids=shortened)
+def test_render_refuses_the_values_that_the_api_server_refuses(text: str, verdict: Verdict) -> None:
+    result = CliRunner().invoke(main, ["render", "-"], input=text)
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    refusal = verdict(text)
+    assert bool(refusal) is (text in REFUSED), refusal
+    assert (result.exit_code != 0) is bool(refusal), f"{result.output}\nAPI server: {refusal}"
+
+
+SCALARS = """
+1 -1 +1 0 00 007 08 09 010 0o7 0O7 0o8 0b1 0B1 0b2 0x1F 0Xf 0xg -0x1 +0o7 1_0 1__0 1_ _1 0_7 0x 0b 0o
+1e3 1E3 1e+3 1e-3 1e +1e3 -1.5 1.5 1. .5 -.5 +.5 . -. 1.5.1 1_0.5 1._5 .5e1 1.e1 0.0 -0 1e400 -1e400
+9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 18446744073709551616
+0xfffffffffffffffff -0xfffffffffffffffff 0777777777777777777777777777
+y Y n N yes Yes YES yEs no No NO nO on On ON oN off Off OFF true True TRUE tRue false False FALSE t f T F
+~ null Null NULL nULL nil none None = 12:30 1:2:3 190:20:30.15 2024-01-02 2024-1-2 2024-01-02T03:04:05Z
+.inff .in nan inf .Nan infinity + -- a 1a a1 1,000 0.1.2 1Gi 500m 25% /a
+"""
+
+
+def comparable(value: Any) -> tuple[str, Any]:
+    """Returns a value so that true differs from 1, and large numbers are as exact as in JSON."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return ("number", float(value)) if is_number else (type(value).__name__, value)
+
+
+def test_reads_yaml_as_kubectl_does(control_plane: ControlPlane) -> None:
+    lines = [f"  k{number}: {text}" for number, text in enumerate(SCALARS.split())]
+    keys = ["  1: a", "  true: b", "  1.5: c", "  on: d", "  0x10: e", "  1e3: f", "  2024-01-02: g", '  "7": h']
+    text = "\n".join([*HEAD.splitlines(), "metadata: {name: a}", "spec:", *lines, *keys])
+    command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", "create", "--dry-run=client", "--validate=false",
+               "--output=json", "--filename=-"]  # fmt: skip
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected, ours = json.loads(done.stdout)["spec"], yaml.load(text, KubectlLoader)["spec"]
+    assert expected.keys() == ours.keys()
+    words = {f"k{number}": text for number, text in enumerate(SCALARS.split())}
+    differing = {
+        words.get(key, key): (value, ours[key])
+        for key, value in expected.items()
+        if comparable(value) != comparable(ours[key])
+    }
+    assert not differing
+    assert yaml.safe_load(yaml.dump(ours, Dumper=PlainDumper)) == ours
+
+
+def test_what_render_prints_is_accepted(control_plane: ControlPlane, api: Api) -> None:
+    """Text that YAML would read as something else stays text."""
+    words = ["1e3", "0o17", "y", "N", "on", "012", "12:30", "2024-01-02", "null", "~", ".5", "1.", "0x1f", "<<", "1_0"]
+    env = [{"name": f"A{number}", "value": word} for number, word in enumerate(words)]
+    text = spec(f"server: {{env: {json.dumps(env)}}}")
+    printed = CliRunner().invoke(main, ["render", "-n", api.namespace, "-"], input=text)
+    (deployment,) = (text for text in printed.stdout.split("\n---\n") if "\nkind: Deployment\n" in text)
+    command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={api.namespace}", "create",
+               "--dry-run=client", "--output=json", "--validate=false", "--filename=-"]  # fmt: skip
+    done = subprocess.run(command, input=deployment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert [variable.get("value") for variable in values if variable["name"] != "HOME"] == words
