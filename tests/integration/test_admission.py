@@ -220,12 +220,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *((common(**{field: {"a": "b", key: "c"}}), f"spec.commonMetadata.{field}: Invalid value: {why}")
       for field in ("labels", "annotations")
       for key, why in (
-          ("tritonoperator.io/model", "has a name that the operator, Kubernetes or KEDA sets (app.kubernetes.io/name, "),
+          ("tritonoperator.io/model", "has a name that the operator, Kubernetes or KEDA sets (app.kubernetes.io/name"),
           ("tritonoperator.io/x", "has a name that the operator"), ("app.kubernetes.io/name", "has a name that the op"),
           ("app.kubernetes.io/managed-by", "has a name that"), ("deployment.kubernetes.io/revision", "has a name that"),
           ("scaledobject.keda.sh/name", "has a name that the operator"),
           *((name, "has a name that Kubernetes doesn't allow: use at most 63 letters")
-            for name in ("a b", "", "-a", "a-", "a/b/c", "/a", "a/", "A/b", "🚦", "x" * 64, "x" * 318, "a" * 316 + "/b")),
+            for name in ("a b", "", "-a", "a-", "a/b/c", "/a", "a/", "A/b", "🚦", "x" * 64, "a" * 316 + "/b")),
       )),
     (common(labels={"a": "b c"}), "spec.commonMetadata.labels.a in body should match"),
     (common(labels={f"l{n}": "" for n in range(33)}), "must have at most 32 items"),

@@ -1,4 +1,4 @@
-"""A cluster whose policy demands a label and an annotation of every object that the operator creates, and of the pods."""
+"""A cluster whose policy demands a label and an annotation of all objects that the operator creates, and of the pods."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def operator(kubeconfig: Path, own: Api, tmp_path: Path) -> Iterator[Operator]:
 
 def objects(api: Api) -> list[Object]:
     """Returns the objects of the TritonModel, with their kind."""
-    return [{**obj, "kind": kind.kind} for kind in children.KINDS for obj in api.list(kind.kind, names.MANAGED_SELECTOR)]
+    return [
+        {**obj, "kind": kind.kind} for kind in children.KINDS for obj in api.list(kind.kind, names.MANAGED_SELECTOR)
+    ]
 
 
 def kinds(api: Api) -> set[str]:
