@@ -1,4 +1,4 @@
-"""A cluster whose policy demands a label and an annotation of all objects that the operator creates, and of the pods."""
+"""A cluster whose policy demands a label and an annotation of all objects of the operator, and of the pods."""
 
 from __future__ import annotations
 
