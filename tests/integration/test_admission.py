@@ -68,6 +68,10 @@ def alert_label(name: str) -> dict[str, Any]:
     return {"monitoring": {"alertLabels": {"team": "vision", name: "x"}}}
 
 
+def common(**metadata: Any) -> dict[str, Any]:
+    return {"commonMetadata": metadata}
+
+
 def template(**metadata: Any) -> dict[str, Any]:
     return {"podTemplate": {"metadata": metadata}}
 
@@ -214,6 +218,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (template(annotations={f"a{n}": "" for n in range(65)}), "must have at most 64 items"),
     (template(annotations={"a": "x" * 16385}), "spec.podTemplate.metadata.annotations.a: Too long"),
     (template(annotations={f"a{n}": "x" * 16384 for n in range(4)}), "may have at most 65536 characters in total"),
+    # The metadata of all objects
+    *((common(**{field: {"a": "b", key: "c"}}), f"spec.commonMetadata.{field}: Invalid value: {why}")
+      for field in ("labels", "annotations")
+      for key, why in (
+          ("tritonoperator.io/model", "has a name that the operator, Kubernetes or KEDA sets (app.kubernetes.io/name"),
+          ("tritonoperator.io/x", "has a name that the operator"), ("app.kubernetes.io/name", "has a name that the op"),
+          ("app.kubernetes.io/managed-by", "has a name that"), ("deployment.kubernetes.io/revision", "has a name that"),
+          ("scaledobject.keda.sh/name", "has a name that the operator"),
+          *((name, "has a name that Kubernetes doesn't allow: use at most 63 letters")
+            for name in ("a b", "", "-a", "a-", "a/b/c", "/a", "a/", "A/b", "🚦", "x" * 64, "a" * 316 + "/b")),
+      )),
+    (common(labels={"a": "b c"}), "spec.commonMetadata.labels.a in body should match"),
+    (common(labels={f"l{n}": "" for n in range(33)}), "must have at most 32 items"),
+    (common(annotations={f"a{n}": "" for n in range(33)}), "must have at most 32 items"),
+    (common(annotations={"a": "x" * 2049}), "spec.commonMetadata.annotations.a: Too long"),
     (pod(nodeSelector={"a": [{}] * 300_000}), "spec.podTemplate.spec.nodeSelector.a in body must be of type string"),
     (pod(nodeSelector={"a": 1}), "spec.podTemplate.spec.nodeSelector.a in body must be of type string"),
     (pod(nodeSelector={"a": "x" * 64}), "spec.podTemplate.spec.nodeSelector.a: Too long"),
@@ -305,6 +324,8 @@ ACCEPTED: list[dict[str, Any]] = [
     egress(port="https"),
     egress(port=1, endPort=65535, protocol="SCTP"),
     egress(),
+    common(labels={"cost-centre": "4711", "example.com/A_b.c": "", "x" * 63: "y"}, annotations={"a": "🚦" * 2048}),
+    common(labels={f"example.com/l{n}": "x" * 63 for n in range(32)}, annotations={}),
     {"replicas": 0},
     {"autoscaling": {"engine": "KEDA", "min": 0, "max": 1}},
     {"autoscaling": {"engine": "None", "min": 0, "max": 1}},

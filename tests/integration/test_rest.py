@@ -69,6 +69,14 @@ SPECS: dict[str, dict[str, object]] = {
             }
         },
     },
+    "common": {
+        "commonMetadata": {"labels": {"team": "", "cost": "1"}, "annotations": {"team": "", "example.com/a": "🚦"}},
+        "podTemplate": {"metadata": {"labels": {"team": "a"}, "annotations": {"team": ""}}},
+        "networkPolicy": {},
+        "autoscaling": {"max": 3},
+        "entrypoint": "a",
+        "server": {"modelControl": "explicit", "loadModels": ["a"]},
+    },
     "refused": {"podTemplate": {"spec": {"restartPolicy": "Never"}}},
 }  # fmt: skip
 

@@ -28,6 +28,7 @@ def team(plane: ControlPlane) -> Team:
 
     - `developer` has only the role tritonmodel-developer.
     - `podmaker`, `netadmin` and `budgetadmin` may also create pods, NetworkPolicies and PodDisruptionBudgets.
+    - `childmaker` may also create pods, Services and ServiceAccounts.
     - `oncall` may set thresholds.
     - `statusmaker` may only write the status of Deployments, Services, pods and TritonModels, and bind pods.
     - `updater` may only read and change TritonModels.
@@ -38,6 +39,8 @@ def team(plane: ControlPlane) -> Team:
         ("developer", "tritonmodel-developer"),
         ("podmaker", "tritonmodel-developer"),
         ("podmaker", "podmaker"),
+        ("childmaker", "tritonmodel-developer"),
+        ("childmaker", "childmaker"),
         ("netadmin", "tritonmodel-developer"),
         ("netadmin", "netadmin"),
         ("budgetadmin", "tritonmodel-developer"),
@@ -50,6 +53,9 @@ def team(plane: ControlPlane) -> Team:
     probe = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})
     eventually(lambda: "pod-template" in refusal(lambda: dry_run(team.api("developer"), probe)), 60, "the policy")
     eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), probe)), 60, "the roles in effect")
+    common = tritonmodel("probe", commonMetadata={"labels": {"a": "b"}})
+    eventually(lambda: refusal(lambda: dry_run(team.api("developer"), common)), 60, "the policy")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("childmaker"), common)), 60, "the roles in effect")
     isolated = tritonmodel("probe", networkPolicy={})
     eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 60, "the roles in effect")
     blocking = tritonmodel("probe", disruption={"maxUnavailable": 0})

@@ -11,7 +11,7 @@ import yaml
 from support import allowed
 from support.api import Object, eventually
 from support.controlplane import ROOT
-from support.people import Team, dry_run, refusal, tritonmodel
+from support.people import RBAC, Team, bind, dry_run, refusal, tritonmodel
 from support.thresholds import MAX_QPS
 
 pytestmark = pytest.mark.integration
@@ -407,6 +407,83 @@ def test_blocking_drains_needs_the_permission_to_create_disruption_budgets(team:
     admin.patch("TritonModel", "detector", {"spec": spec})
     developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}})
     developer.patch("TritonModel", "detector", {"spec": {"disruption": None}})
+
+
+LABEL: Object = {"labels": {"app": "payments"}}
+IDENTITY: Object = {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/admin"}}
+COMMON_METADATA: list[tuple[Object, str]] = [
+    (LABEL, "spec.commonMetadata.labels app"),
+    (IDENTITY, "spec.commonMetadata.annotations eks.amazonaws.com/role-arn"),
+    ({"annotations": {"iam.gke.io/gcp-service-account": "a@b.iam.gserviceaccount.com"}}, "iam.gke.io/gcp-service-acc"),
+    ({"annotations": {"external-dns.alpha.kubernetes.io/hostname": "bank.example.com"}}, "external-dns.alpha.kubernet"),
+    ({"annotations": {"team": "vision"}}, "spec.commonMetadata.annotations team"),
+    ({**LABEL, **IDENTITY}, "labels app, spec.commonMetadata.annotations eks.amazonaws.com/role-arn"),
+]
+
+
+@pytest.mark.parametrize(("common", "words"), COMMON_METADATA, ids=name_of)
+def test_common_metadata_needs_the_permission_to_create_the_objects(team: Team, common: Object, words: str) -> None:
+    obj = tritonmodel("detector", commonMetadata=common)
+    for user in ("developer", "podmaker"):
+        message = refusal(lambda u=user: dry_run(team.api(u), obj))
+        assert message.startswith("403"), message
+        assert f"{user} may not create all of pods, services and serviceaccounts in {team.namespace}, so" in message
+        assert words in message, message
+        assert "remove it, or get a role with the verb create on these three" in message
+    assert not refusal(lambda: dry_run(team.api("childmaker"), obj))
+
+
+@pytest.mark.parametrize("missing", ["pods", "services", "serviceaccounts"])
+def test_common_metadata_needs_each_of_the_three_permissions(team: Team, missing: str) -> None:
+    plane, role = team.plane, f"{team.namespace}-two"
+    others = sorted({"pods", "services", "serviceaccounts"} - {missing})
+    rules = [{"verbs": ["create"], "apiGroups": [""], "resources": others}]
+    plane.api.create({"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules})
+    bind(plane, team.namespace, "developer", "ClusterRole", role)
+
+    def allowed(plural: str) -> bool:
+        asked = {"namespace": team.namespace, "verb": "create", "resource": plural}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                  "spec": {"user": "developer", "resourceAttributes": asked}}  # fmt: skip
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(plane.api.request("POST", path, review)["status"]["allowed"])
+
+    eventually(lambda: all(map(allowed, others)), 60, "the roles in effect")
+    for common in (LABEL, IDENTITY):
+        message = refusal(lambda c=common: dry_run(team.api("developer"), tritonmodel("detector", commonMetadata=c)))
+        assert "developer may not create all of pods, services and serviceaccounts" in message, message
+
+
+def test_existing_common_metadata_does_not_block_other_changes(team: Team) -> None:
+    team.api("childmaker").create(tritonmodel("detector", commonMetadata={**LABEL, **IDENTITY}))
+    developer = team.api("developer")
+
+    def change(**fields: Any) -> str:
+        return refusal(lambda: developer.patch("TritonModel", "detector", {"spec": {"commonMetadata": fields}}))
+
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 2}})
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}}, subresource="scale")
+    assert "labels app, which every object" in change(labels={"app": "other"})
+    assert "may not use spec.commonMetadata.labels more, which" in change(labels={"more": ""})
+    assert "annotations eks.amazonaws.com/role-arn" in change(annotations={"eks.amazonaws.com/role-arn": "other"})
+    # A label's name and value as an annotation, and the other way round.
+    assert "annotations app" in change(annotations={"app": "payments"})
+    # Everyone may remove it, and then not restore it.
+    assert not change(annotations=None)
+    assert "annotations eks.amazonaws.com/role-arn" in change(**IDENTITY)
+    developer.patch("TritonModel", "detector", {"spec": {"commonMetadata": None}})
+    assert "labels app" in change(**LABEL)
+
+
+def test_a_developer_may_move_no_label_of_the_pods_to_all_objects(team: Team) -> None:
+    metadata = {**LABEL, "annotations": {"example.com/a": "b"}}
+    team.api("podmaker").create(tritonmodel("detector", podTemplate={"metadata": metadata}))
+    message = refusal(
+        lambda: team.api("developer").patch(
+            "TritonModel", "detector", {"spec": {"podTemplate": None, "commonMetadata": metadata}}
+        )
+    )
+    assert "spec.commonMetadata.labels app, spec.commonMetadata.annotations example.com/a" in message, message
 
 
 def test_rejects_larger_values_than_a_pod_can_use_for_everyone(team: Team) -> None:

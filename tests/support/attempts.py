@@ -114,6 +114,7 @@ _PARTS: dict[str, SearchStrategy[Json]] = {
     "modelImage": st.fixed_dictionaries({"reference": HOSTILE}),
     "entrypoint": st.one_of(HOSTILE, specs.TEXT),
     "podTemplate": _TEMPLATE,
+    "commonMetadata": st.fixed_dictionaries({}, optional={"labels": LABELS, "annotations": ANNOTATIONS}),
     "replicas": st.sampled_from([0, 1, 3, 1000]),
     "networkPolicy": st.just({}),
     "disruption": st.sampled_from([{"maxUnavailable": 0}, {"maxUnavailable": "100%"}]),

@@ -10,7 +10,7 @@ from .controlplane import ROOT, ControlPlane
 from .people import RBAC, apply_folder
 
 AUDIT_POLICY = ROOT / "tests/security/audit.yaml"
-USERS = ("developer", "podmaker", "netadmin", "budgetadmin", "oncall", "statusmaker", "updater")
+USERS = ("developer", "podmaker", "childmaker", "netadmin", "budgetadmin", "oncall", "statusmaker", "updater")
 
 
 @contextlib.contextmanager
@@ -24,12 +24,13 @@ def running(*plugins: str) -> Iterator[ControlPlane]:
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
             apply_folder(plane, ROOT / "manifests" / folder)
-        for user, group, plural in (
+        for user, group, *plurals in (
             ("podmaker", "", "pods"),
+            ("childmaker", "", "pods", "services", "serviceaccounts"),
             ("netadmin", "networking.k8s.io", "networkpolicies"),
             ("budgetadmin", "policy", "poddisruptionbudgets"),
         ):
-            rules = [{"verbs": ["create"], "apiGroups": [group], "resources": [plural]}]
+            rules = [{"verbs": ["create"], "apiGroups": [group], "resources": plurals}]
             role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
             plane.api.create(role)
         rules = [

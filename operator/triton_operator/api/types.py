@@ -398,6 +398,53 @@ class PodMetadata(Base):
     """Annotations of the pods, in addition to the operator's."""
 
 
+_RESERVED_KEY = (
+    "has a name that the operator, Kubernetes or KEDA sets "
+    f"({', '.join((*names.RESERVED_KEYS, *(f'{prefix}…' for prefix in names.RESERVED_PREFIXES)))}): use another name"
+)
+_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_KEY_MAX = 317
+"""With its prefix of up to 253 characters."""
+
+
+def _without_reserved(metadata: dict[str, str]) -> dict[str, str]:
+    if any(map(names.is_reserved, metadata)):
+        raise ValueError(_RESERVED_KEY)
+    return metadata
+
+
+_KEYS = {
+    "x-kubernetes-validations": [
+        rule(
+            f"self.all(k, !(k in {list(names.RESERVED_KEYS)}) && "
+            f"!{list(names.RESERVED_PREFIXES)}.exists(p, k.startsWith(p)))",
+            _RESERVED_KEY,
+        ),
+        # The API server would refuse all objects.
+        rule(
+            f"self.all(k, size(k) <= {_KEY_MAX} && k.matches('{_KEY}'))",
+            "has a name that Kubernetes doesn't allow: use at most 63 letters, digits, '-', '_' and '.', such as "
+            "cost-centre or example.com/cost-centre",
+        ),
+    ]
+}
+
+
+class CommonMetadata(Base):
+    """Labels and annotations of all objects that the operator creates for a TritonModel."""
+
+    labels: Annotated[
+        dict[str, LabelValue], Field(max_length=32, json_schema_extra=_KEYS), AfterValidator(_without_reserved)
+    ] = {}
+    """Labels of all objects and the pods, e.g. cost-centre: "4711"."""
+    annotations: Annotated[
+        dict[str, Annotated[str, Field(max_length=2048)]],
+        Field(max_length=32, json_schema_extra=_KEYS),
+        AfterValidator(_without_reserved),
+    ] = {}
+    """Annotations of all objects and the pods."""
+
+
 Omittable = Literal[
     "spec.securityContext.fsGroup",
     "spec.securityContext.runAsGroup",
@@ -539,6 +586,10 @@ class TritonModelSpec(Base):
     after the process of a Python model died, and it is evicted half a minute after it has stopped answering
     spec.healthRequest, if another one answers it; at most five a day, with pauses that grow. status.lastRepair says
     why. Report: the condition Ready and the log say it, and nothing else happens."""
+    common_metadata: CommonMetadata = CommonMetadata()
+    """Labels and annotations of all objects that the operator creates for this TritonModel, and of the pods, e.g. for a
+    cluster that demands a label of every object. Those in podTemplate.metadata and monitoring.labels take precedence. A
+    change replaces the servers, because it changes the pods."""
     pod_template: PodTemplate = PodTemplate()
     """Other fields of the pods, merged over the operator's pod template."""
 
@@ -595,7 +646,7 @@ class TritonModel(Base):
     @property
     def monitoring_labels(self) -> dict[str, str]:
         """Returns the labels of the PodMonitor and the PrometheusRule."""
-        return {**self.spec.monitoring.labels, **names.labels(self.name)}
+        return {**self.spec.common_metadata.labels, **self.spec.monitoring.labels, **names.labels(self.name)}
 
     @property
     def key(self) -> str:

@@ -10,15 +10,22 @@ from triton_operator.api.kinds import Kind
 from triton_operator.api.types import TritonModel
 
 
-def obj(model: TritonModel, kind: Kind, name: str = "", **fields: Any) -> dict[str, Any]:
-    """Returns an object of `kind` that `model` owns, with `fields` at its root. `name`: by default that of `model`."""
+def obj(
+    model: TritonModel, kind: Kind, name: str = "", annotations: Mapping[str, str] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Returns an object of `kind` that `model` owns, with `fields` at its root.
+
+    `name`: by default that of `model`. It has spec.commonMetadata, below the operator's labels and `annotations`.
+    """
+    common = model.spec.common_metadata
+    annotations = {**common.annotations, **(annotations or {})}
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
         "metadata": {
             "name": name or model.name,
             "namespace": model.namespace,
-            "labels": names.labels(model.name),
+            "labels": {**common.labels, **names.labels(model.name)},
             "ownerReferences": [
                 {
                     "apiVersion": names.API_VERSION,
@@ -29,6 +36,7 @@ def obj(model: TritonModel, kind: Kind, name: str = "", **fields: Any) -> dict[s
                     "blockOwnerDeletion": True,
                 }
             ],
+            **({"annotations": annotations} if annotations else {}),
         },
         **fields,
     }

@@ -39,9 +39,15 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
     packed = pack(template)
     number = spec.replicas if spec.replicas is not None else choices.initial_replicas
     replicas = {"replicas": number} if number is not None else {}
-    out = obj(
+    return obj(
         model,
         kinds.DEPLOYMENT,
+        annotations={
+            names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
+            names.ANNOTATION_DELIVERY: choices.delivery,
+            names.ANNOTATION_SPEC: spec_hash(model, choices.delivery),
+            **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
+        },
         spec={
             **replicas,
             "selector": {"matchLabels": names.selector(model.name)},
@@ -51,13 +57,6 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
             "template": template,
         },
     )
-    out["metadata"]["annotations"] = {
-        names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
-        names.ANNOTATION_DELIVERY: choices.delivery,
-        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery),
-        **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
-    }
-    return out
 
 
 def template_hash(model: TritonModel, choices: Choices) -> str:
@@ -73,14 +72,17 @@ def _chosen_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """Returns a new pod template: the operator's, merged with the user's, and then the labels that selectors need."""
-    user = model.spec.pod_template
+    common, user = model.spec.common_metadata, model.spec.pod_template
     base: dict[str, Any] = {"metadata": {}, "spec": _pod_spec(model, choices)}
     for path in (*user.omit, *(_SET_BY_OPENSHIFT if choices.cluster.openshift else ())):
         base = without(base, path)
     template: dict[str, Any] = merge(
         base,
         {
-            "metadata": {"labels": user.metadata.labels, "annotations": user.metadata.annotations},
+            "metadata": {
+                "labels": {**common.labels, **user.metadata.labels},
+                "annotations": {**common.annotations, **user.metadata.annotations},
+            },
             "spec": user.spec,
         },
     )

@@ -72,9 +72,8 @@ def scaled_objects(model: TritonModel, choices: Choices) -> list[dict[str, Any]]
             "cooldownPeriod": cooldown,
             "initialCooldownPeriod": cooldown,
         }
-    out = obj(model, kinds.SCALED_OBJECT, spec=spec)
-    out["metadata"]["annotations"] = {"scaledobject.keda.sh/hpa-excluded-labels": ",".join(names.labels(model.name))}
-    return [out]
+    excluded = {"scaledobject.keda.sh/hpa-excluded-labels": ",".join(names.labels(model.name))}
+    return [obj(model, kinds.SCALED_OBJECT, annotations=excluded, spec=spec)]
 
 
 def address(scaled_object: Mapping[str, Any] | None) -> str:

@@ -40,6 +40,8 @@ FIRST: dict[str, Any] = {
     "healthRequest.everySeconds": 10,
     "healthRequest.timeoutSeconds": 5,
     "repair": "Restart",
+    "commonMetadata.labels": {},
+    "commonMetadata.annotations": {},
     "podTemplate.metadata.labels": {},
     "podTemplate.metadata.annotations": {},
     "podTemplate.spec": {},

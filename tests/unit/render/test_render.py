@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from support import gen
 from triton_operator.api import names
@@ -53,6 +54,55 @@ def test_every_object_has_an_owner_and_labels() -> None:
         assert metadata["labels"] == names.labels(gen.NAME)
         (owner,) = metadata["ownerReferences"]
         assert (owner["uid"], owner["controller"], owner["kind"]) == (gen.UID, True, "TritonModel")
+
+
+COMMON = {"labels": {"team": "vision", "cost": "1"}, "annotations": {"team": "vision", "cost": "1"}}
+
+
+def test_every_object_and_its_pods_have_the_common_metadata() -> None:
+    model = gen.model(
+        replicas=2,
+        commonMetadata=COMMON,
+        monitoring={"labels": {"team": "monitoring"}},
+        podTemplate={"metadata": {"labels": {"team": "serving"}, "annotations": {"team": "serving"}}},
+    )
+    own = names.labels(gen.NAME)
+    objects = render(model, Choices("operator:1", "Copy", 2, entrypoint="detection"))
+    assert len({o["kind"] for o in objects}) == 6
+    for obj in objects:
+        team = "monitoring" if obj["kind"] in ("PodMonitor", "PrometheusRule") else "vision"
+        assert obj["metadata"]["labels"] == {"team": team, "cost": "1", **own}, obj["kind"]
+        assert obj["metadata"]["annotations"].items() >= COMMON["annotations"].items(), obj["kind"]
+    pods = of_kind("Deployment", model)[0]["spec"]["template"]["metadata"]
+    assert pods["labels"] == {"team": "serving", "cost": "1", **own}
+    assert pods["annotations"].items() >= {"team": "serving", "cost": "1"}.items()
+    assert model.monitoring_labels["cost"] == "1"
+
+
+def test_common_metadata_changes_no_selector_and_no_annotation_of_the_operator() -> None:
+    choices = Choices("operator:1", "Copy", 2, entrypoint="detection", prometheus="http://p")
+    keda = {"engine": "KEDA", "max": 2}
+    for spec in ({"networkPolicy": {}, "replicas": 2}, {"autoscaling": keda}):
+        for without, having in zip(
+            render(gen.model(**spec), choices), render(gen.model(**spec, commonMetadata=COMMON), choices), strict=True
+        ):
+            plain, own = without["metadata"].get("annotations", {}), having["metadata"]["annotations"]
+            assert own.keys() == {*plain, "team", "cost"}
+            hashes = {names.ANNOTATION_TEMPLATE, names.ANNOTATION_SPEC, names.ANNOTATION_POD_TEMPLATE}
+            assert all(own[key] == plain[key] for key in plain.keys() - hashes)
+            for part in (without, having):
+                part.get("spec", {}).pop("template", None)
+            assert without.get("spec") == having.get("spec")
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+@pytest.mark.parametrize("key", [
+    *names.labels(gen.NAME), names.ANNOTATION_TEMPLATE, names.ANNOTATION_POD_TEMPLATE, "tritonoperator.io/of-tomorrow",
+    "deployment.kubernetes.io/revision", "scaledobject.keda.sh/name", "scaledobject.keda.sh/hpa-excluded-labels",
+])  # fmt: skip
+def test_common_metadata_has_no_names_that_programs_set_on_the_objects(field: str, key: str) -> None:
+    with pytest.raises(ValidationError, match="has a name that the operator, Kubernetes or KEDA sets"):
+        gen.model(commonMetadata={field: {"team": "a", key: "b"}})
 
 
 def test_selectors_do_not_depend_on_mutable_fields() -> None:
