@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from support.controlplane import CRD, documents
-from triton_operator.api import thresholds
+from triton_operator.api import names, thresholds
 from triton_operator.api.types import ALERTS_OWN_LABELS, is_reserved
 
 Json = Any
@@ -127,7 +127,7 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
 
 def specs() -> SearchStrategy[Json]:
     """Returns a strategy for complete specs that pass the schema's rules for single fields."""
-    return admitted(schema("spec")).map(_without_commas).map(_with_different_models)
+    return admitted(schema("spec")).map(_without_commas).map(_with_different_models).map(_with_usable_keys)
 
 
 def _with_different_models(spec: Json) -> Json:
@@ -143,6 +143,20 @@ def _without_commas(spec: Json) -> Json:
         return spec
     models = [name.replace(",", "") or "m" for name in server["loadModels"]]
     return {**spec, "server": {**server, "loadModels": models}}
+
+
+_KEY = re.compile(r"([a-z0-9]{1,9}(\.[a-z0-9]{1,9}){0,3}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+def _with_usable_keys(spec: Json) -> Json:
+    """Returns the spec with labels and annotations in commonMetadata that rules in CEL allow."""
+    if "commonMetadata" not in spec:
+        return spec
+    common = {
+        field: {key: value for key, value in metadata.items() if _KEY.fullmatch(key) and not names.is_reserved(key)}
+        for field, metadata in spec["commonMetadata"].items()
+    }
+    return {**spec, "commonMetadata": common}
 
 
 _FEW = 12
