@@ -150,8 +150,10 @@ class Attempt:
     number: int = 0
 
 
+WRITES = ("put", "put", "apply", "patch")
+"""The verbs of attempts with a spec."""
 ATTEMPTS: SearchStrategy[Attempt] = st.one_of(
-    st.builds(Attempt, st.sampled_from(["put", "put", "apply", "patch"]), METADATA, SPECS),
+    st.builds(Attempt, st.sampled_from(WRITES), METADATA, SPECS),
     st.builds(Attempt, st.sampled_from(["delete", "scale", "status"]), METADATA, number=st.integers(-1, 3)),
     st.builds(Attempt, st.just("child"), number=st.integers(0, 2**32)),
 )
