@@ -245,8 +245,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 def check(repository: Repository, expectations: Expected = NOTHING) -> tuple[Finding, ...]:
     """Returns the findings of all checks, sorted. A repository without models has only TR001."""
     first = tuple(layout.no_models(repository, expectations))
-    found = (survived(rule(repository, expectations), ".") for _, rule in CHECKS)
-    return first or in_order(finding for findings in found for finding in findings)
+    results = (survived(rule(repository, expectations), ".") for _, rule in CHECKS)
+    return first or in_order(finding for findings in results for finding in findings)
 
 
 def judge(repository: Repository, findings: Iterable[Finding], expectations: Expected = NOTHING) -> tuple[Finding, ...]:

@@ -79,12 +79,12 @@ def _plan(file: IO[bytes], _: int) -> Contents:
     if 0 < length < 2**20 and start[4:6] == b'{"':
         problem = "it starts with JSON metadata of Ultralytics, but TensorRT needs the plan that follows"
         return Contents(problem, f"remove the first {length + 4} bytes")
-    if kind := _known(start):
+    if kind := _kind(start):
         return Contents(f"it is {kind}, not a TensorRT plan", remedy)
     return Contents("it doesn't start with ftrt, as TensorRT plans do", remedy, sure=False)
 
 
-def _known(start: bytes) -> str:
+def _kind(start: bytes) -> str:
     """Returns the format of a file that is certainly no TensorRT plan; empty if it is unknown."""
     if start.startswith(b"PK\x03\x04"):
         return "a ZIP file, as from torch.save"

@@ -29,9 +29,9 @@ class Link:
 class Graph:
     """An ensemble's tensors, and the steps that write and read them."""
 
-    given: frozenset[str]
+    inputs: frozenset[str]
     """The ensemble's declared inputs."""
-    wanted: frozenset[str]
+    outputs: frozenset[str]
     """Its declared outputs."""
     reads: tuple[Link, ...]
     writes: tuple[Link, ...]
@@ -39,7 +39,7 @@ class Graph:
     @property
     def produced(self) -> frozenset[str]:
         """Tensors that the request or a step provides."""
-        return self.given | {link.tensor for link in self.writes}
+        return self.inputs | {link.tensor for link in self.writes}
 
     @property
     def consumed(self) -> frozenset[str]:
@@ -60,7 +60,7 @@ class Graph:
         for link in self.writes:
             makes.setdefault(link.step, set()).add(link.tensor)
         # TR405 reports tensors that no step produces. Treat them as available so that they don't look like a cycle.
-        tensors = [*self.given, *(self.consumed - self.produced)]
+        tensors = [*self.inputs, *(self.consumed - self.produced)]
         runnable = [step for step, needs in waiting.items() if not needs]
         while tensors or runnable:
             while runnable:
@@ -79,8 +79,8 @@ def graph(ensemble: Model) -> Graph:
     """Returns the tensors of `ensemble` from its own config.pbtxt. Models that aren't ensembles have no links."""
     config = ensemble.config
     return Graph(
-        given=frozenset(t.name for t in config.input) if config is not None else frozenset(),
-        wanted=frozenset(t.name for t in config.output) if config is not None else frozenset(),
+        inputs=frozenset(t.name for t in config.input) if config is not None else frozenset(),
+        outputs=frozenset(t.name for t in config.output) if config is not None else frozenset(),
         reads=tuple(Link(i, k, v) for i, step in enumerate(ensemble.steps) for k, v in step.input_map.items()),
         writes=tuple(Link(i, k, v) for i, step in enumerate(ensemble.steps) for k, v in step.output_map.items()),
     )
@@ -173,10 +173,10 @@ def way(edges: Mapping[Node, Collection[Node]], start: Node, end: Node) -> tuple
                 ahead.append(follower)
     if end not in before:
         return ()
-    found = [end, before[end]]
-    while found[-1] != start:
-        found.append(before[found[-1]])
-    return tuple(reversed(found))
+    path = [end, before[end]]
+    while path[-1] != start:
+        path.append(before[path[-1]])
+    return tuple(reversed(path))
 
 
 def entrypoint(repository: Repository, choice: str | None, loaded: Collection[str] = ()) -> str:

@@ -157,7 +157,7 @@ class _Reader:
     def message(self, into: Any, node: SpecNode, data: Any) -> None:
         """Reads the fields in `data` into `into`."""
         if not isinstance(data, Mapping):
-            self.fault(node, f"takes fields, got {_shown(data)}", "write {field: value}")
+            self.fault(node, f"takes fields, got {_quoted(data)}", "write {field: value}")
             return
         fields, chosen = table(into.DESCRIPTOR), dict[str, str]()
         for key, value in data.items():
@@ -171,33 +171,33 @@ class _Reader:
             elif field.is_map:
                 self._map(into, field, node, value, place)
             elif not field.repeated:
-                self._one(into, field, node, value, place)
+                self._value(into, field, node, value, place)
             elif isinstance(value, list):
                 node.fields[name] = []
                 for index, item in enumerate(value):
-                    self._one(into, field, node, item, SpecNode(f"{place.spec}[{index}]"))
+                    self._value(into, field, node, item, SpecNode(f"{place.spec}[{index}]"))
             else:
                 self.fault(
-                    place, f"takes a list, got {_shown(value)}", "write [value], or - value in a line of its own"
+                    place, f"takes a list, got {_quoted(value)}", "write [value], or - value in a line of its own"
                 )
 
     def _map(self, into: Any, field: Field, node: SpecNode, data: Any, place: SpecNode) -> None:
         content = getattr(into, field.name)
         if not isinstance(data, Mapping):
-            self.fault(place, f"takes values by name, got {_shown(data)}", "write {name: value}")
+            self.fault(place, f"takes values by name, got {_quoted(data)}", "write {name: value}")
             return
         for key, value in data.items():
             entry, child = content.GetEntryClass()(), SpecNode(one_line(f"{place.spec}.{key}"))
             fields = table(entry.DESCRIPTOR)
-            self._one(entry, fields["key"], child, key, child)
-            self._one(entry, fields["value"], child, value, child)
+            self._value(entry, fields["key"], child, key, child)
+            self._value(entry, fields["value"], child, value, child)
             if field.maps_messages:
                 content[entry.key].CopyFrom(entry.value)
             else:
                 content[entry.key] = entry.value
             node.add(field.name, child)
 
-    def _one(self, into: Any, field: Field, node: SpecNode, data: Any, place: SpecNode) -> None:
+    def _value(self, into: Any, field: Field, node: SpecNode, data: Any, place: SpecNode) -> None:
         """Reads one value of a field."""
         if field.kind == _F.CPPTYPE_MESSAGE:
             child = SpecNode(place.spec)
@@ -224,7 +224,7 @@ def _scalar(field: Field, data: Any) -> Any:
     kind = field.kind
     if kind == _F.CPPTYPE_ENUM and isinstance(data, str):
         if data not in field.enum:
-            raise _WrongError(f"there is no {_shown(data)}", remedies.of_enum(field, data))
+            raise _WrongError(f"there is no {_quoted(data)}", remedies.of_enum(field, data))
         return field.enum[data]
     if kind == _F.CPPTYPE_STRING and isinstance(data, str):
         raw = data.encode(errors="replace")
@@ -241,13 +241,13 @@ def _scalar(field: Field, data: Any) -> Any:
             low, high = RANGES[kind]
             if low <= number <= high:
                 return number
-            raise _WrongError(f"{_shown(data)} is out of range", f"use a number from {low} to {high}")
+            raise _WrongError(f"{_quoted(data)} is out of range", f"use a number from {low} to {high}")
     form = {_F.CPPTYPE_STRING: "text", _F.CPPTYPE_BOOL: "true or false", _F.CPPTYPE_ENUM: "the name of a value"}
-    wanted = form.get(kind, "a number" if kind in _REAL else "a whole number")
-    raise _WrongError(f"takes {wanted}, got {_shown(data)}", remedies.of_value(field, str(_shown(data))))
+    form_of_value = form.get(kind, "a number" if kind in _REAL else "a whole number")
+    raise _WrongError(f"takes {form_of_value}, got {_quoted(data)}", remedies.of_value(field, str(_quoted(data))))
 
 
-def _shown(data: Any) -> str:
+def _quoted(data: Any) -> str:
     """Returns a value as JSON, shortened."""
     try:
         return json.dumps(data, ensure_ascii=False)[:80]

@@ -139,7 +139,7 @@ class _Reader:
             if bracket == "[":
                 self._list(into, field, node, match.end())
             else:
-                self._one(into, field, node, match, match.start("name"))
+                self._value(into, field, node, match, match.start("name"))
 
     def error(self, message: str, at: int, remedy: str = remedies.USUAL, unknown: bool = False) -> TextError:
         """Returns an error at the offset `at`."""
@@ -192,7 +192,7 @@ class _Reader:
             first = match.start("open") if match["open"] else self._next(self.at)
             if match["open"] == "[":
                 raise self.error("A list can't contain a list", first)
-            self._one(into, field, node, match, first)
+            self._value(into, field, node, match, first)
             mark = _MARK.match(self.text, self.at)
             assert mark is not None  # noqa: S101
             self.at = mark.end()
@@ -227,7 +227,7 @@ class _Reader:
         if self._left < 0:
             raise TooManyValuesError
 
-    def _one(self, into: Any, field: Field, node: Node, match: re.Match[str], at: int) -> None:
+    def _value(self, into: Any, field: Field, node: Node, match: re.Match[str], at: int) -> None:
         """Reads one value of a field. For a message, `at` is the offset of its field's name or of its bracket."""
         if field.kind == _F.CPPTYPE_MESSAGE:
             bracket = match["open"]
@@ -273,21 +273,21 @@ class _Reader:
         kind = field.kind
         if match["string"] is not None:
             if kind != _F.CPPTYPE_STRING:
-                raise self._wanted(field, match["string"], match.start("string"))
+                raise self._bad_value(field, match["string"], match.start("string"))
             return self._string(field, match["string"], match.start("string"))
         word, number = match["word"], match["number"]
         if word is None and number is None:
             start = self._next(match.end("colon") if "colon" in match.re.groupindex else match.start())
             if start >= len(self.text) or not self.text[start].isprintable() or ord(self.text[start]) > 126:
                 raise self._unexpected(start, "")
-            raise self._wanted(field, self.text[start : start + 1], start)
+            raise self._bad_value(field, self.text[start : start + 1], start)
         minus = match["minus"]
         start = match.start("minus") if minus else match.start("word" if number is None else "number")
         text = minus + (word or number or "")
         if number is not None and self.text[match.end() : match.end() + 1].isidentifier():
             raise self.error(f"Expected a space between the number {text} and a name", start)
         if kind == _F.CPPTYPE_STRING:
-            raise self._wanted(field, text, start)
+            raise self._bad_value(field, text, start)
         if kind == _F.CPPTYPE_ENUM and word is not None and not minus:
             if word not in field.enum:
                 raise self.error(f'Enum field "{field.name}" has no value named {word}', start,
@@ -298,7 +298,7 @@ class _Reader:
         if kind in (_F.CPPTYPE_FLOAT, _F.CPPTYPE_DOUBLE):
             return self._float(field, text, start), text, start
         if number is None:
-            raise self._wanted(field, text, start)
+            raise self._bad_value(field, text, start)
         return self._integer(field, number, bool(minus), start), text, start
 
     def _integer(self, field: Field, number: str, minus: bool, start: int) -> int | bool:
@@ -306,10 +306,10 @@ class _Reader:
         try:
             value = int(number, 16 if number[:2] in ("0x", "0X") else 8 if octal else 10) if len(number) < 64 else None
         except ValueError:
-            raise self._wanted(field, number, start) from None
+            raise self._bad_value(field, number, start) from None
         if field.kind == _F.CPPTYPE_BOOL:
             if value not in (0, 1) or minus:
-                raise self._wanted(field, number, start)
+                raise self._bad_value(field, number, start)
             return bool(value)
         low, high = RANGES.get(field.kind, _ENUM_RANGE)
         if value is None or not low <= (-value if minus else value) <= high or (minus and low == 0):
@@ -323,7 +323,7 @@ class _Reader:
         if plain in _FLOATS:
             return float(("-" if text[0] == "-" else "") + _FLOATS[plain])
         if plain.startswith("0x") or (not plain[:1].strip(".").isdecimal() and not plain.startswith(".")):
-            raise self._wanted(field, text, start)
+            raise self._bad_value(field, text, start)
         return float(text.rstrip("fF"))
 
     def _string(self, field: Field, literal: str, start: int) -> tuple[Any, str, int]:
@@ -351,7 +351,7 @@ class _Reader:
         match = _MARK.match(self.text, at)
         return match.start("mark") if match is not None else at
 
-    def _wanted(self, field: Field, text: str, at: int) -> TextError:
+    def _bad_value(self, field: Field, text: str, at: int) -> TextError:
         form = {
             _F.CPPTYPE_STRING: "a string in quotes",
             _F.CPPTYPE_BOOL: "true or false",

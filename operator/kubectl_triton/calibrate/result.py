@@ -137,10 +137,12 @@ def text(result: Object, model: Object, goal: Goal, outcome: SearchResult, conte
     rates = [f"{proposal(outcome.rate)} requests/s"]
     rates += [f"{proposal(outcome.tokens)} tokens/s"] if outcome.tokens else []
     limits = (f"{P99[kind]} of at most {plot.milliseconds(target)}" for kind, target in goal.targets.items())
-    found = (f"{P99[kind]} " + ", ".join(map(plot.milliseconds, sorted(_p99(outcome, kind)))) for kind in goal.targets)
+    latencies = (
+        f"{P99[kind]} " + ", ".join(map(plot.milliseconds, sorted(_p99(outcome, kind)))) for kind in goal.targets
+    )
     lines += [
         f"One server handles {at_least}{' and '.join(rates)} with {' and '.join(limits)}.",
-        f"  confirmed   by {len(outcome.confirmations)} measurements, {'; '.join(found)}",
+        f"  confirmed   by {len(outcome.confirmations)} measurements, {'; '.join(latencies)}",
         *(f"  image       {name}: {image}" for name, image in result["images"].items()),
         *(f"  resources   {name}: {_resources(value)}" for name, value in result["resources"].items()),
         f"  node        {result['node']}",

@@ -146,8 +146,8 @@ def window(rate: float, goal: Goal, phase: Phase) -> float:
 
     Long enough for a number of requests and for a high target, but within bounds; and always for some whole answers.
     """
-    wanted = max(_MIN_SECONDS, _REQUESTS[phase] / rate, _TARGETS * max(goal.targets.values()))
-    return max(min(_MAX_SECONDS, wanted), _ANSWERS * goal.answer)
+    seconds = max(_MIN_SECONDS, _REQUESTS[phase] / rate, _TARGETS * max(goal.targets.values()))
+    return max(min(_MAX_SECONDS, seconds), _ANSWERS * goal.answer)
 
 
 def search(goal: Goal, start: float) -> Steps:

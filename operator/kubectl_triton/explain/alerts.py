@@ -11,7 +11,7 @@ from importlib import resources
 from triton_operator.api import names
 from triton_operator.status.threshold_live import THRESHOLD_INVALID
 
-from .incident import Firing, Shown, selector
+from .incident import Firing, Panel, selector
 
 RUNBOOKS: dict[str, dict[str, list[str]]] = json.loads(
     resources.files(__package__).joinpath("runbooks.json").read_text(encoding="utf-8")
@@ -42,26 +42,26 @@ def full_name(name: str) -> str:
     return next((n for n in NAMES if name in (n, n.removeprefix("TritonModel"))), "")
 
 
-def shown(firing: Firing, namespace: str, name: str) -> Shown:
+def panel(firing: Firing, namespace: str, name: str) -> Panel:
     """Returns what the picture for this alert shows."""
     of, alert = selector(namespace, name), firing.alert.name
     if alert in _SERVERS:
-        return Shown("ready servers", "", f"tritonmodel:servers:ready{{{of}}}", f"tritonmodel:servers:desired{{{of}}}",
+        return Panel("ready servers", "", f"tritonmodel:servers:ready{{{of}}}", f"tritonmodel:servers:desired{{{of}}}",
                      "wanted")  # fmt: skip
     if alert in _FAILURES:
-        return Shown("failed requests", "%", f"100 * tritonmodel:error_ratio:rate5m{{{of}}}")
+        return Panel("failed requests", "%", f"100 * tritonmodel:error_ratio:rate5m{{{of}}}")
     if alert in ("TritonModelQueueDuration", "TritonModelServerHangs"):
-        return Shown("time in the queue", "ms", f"1000 * tritonmodel:queue_duration_seconds:avg1m{{{of}}}")
+        return Panel("time in the queue", "ms", f"1000 * tritonmodel:queue_duration_seconds:avg1m{{{of}}}")
     if alert == "TritonModelAtMaxReplicas":
-        return Shown("load in servers", "", f"tritonmodel:load_replicas:max{{{of}}}",
+        return Panel("load in servers", "", f"tritonmodel:load_replicas:max{{{of}}}",
                      f"tritonmodel:servers:ready{{{of}}}", "ready servers")  # fmt: skip
     version = label(firing, "version")
     limit = f'tritonmodel:threshold:effective{{{of},kind="%s",version={json.dumps(version)}}}'
     if alert == "TritonModelTpsOverflow":
         tokens = f"sum(tritonmodel:tokens:rate1m{{{of}}})"
-        return Shown("tokens", "tokens/s", tokens, limit % "max-tps", "max-tps")
+        return Panel("tokens", "tokens/s", tokens, limit % "max-tps", "max-tps")
     demand = f"tritonmodel:demand:rate1m{{{of},version={json.dumps(version)}}}"
-    return Shown("demand", "requests/s", demand, limit % "max-qps", f"max-qps{_suffix(version)}")
+    return Panel("demand", "requests/s", demand, limit % "max-qps", f"max-qps{_suffix(version)}")
 
 
 def label(firing: Firing, name: str) -> str:

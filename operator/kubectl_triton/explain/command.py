@@ -52,7 +52,7 @@ def look(connection: Cluster, name: str, alert: str, prometheus: str, now: float
             return None
         matches = [Firing(Alert(suspect, ""))]
     firing = matches[0]
-    panel, numbers = alerts.shown(firing, namespace, name), Numbers()
+    panel, numbers = alerts.panel(firing, namespace, name), Numbers()
     if firings is not None:
         try:
             numbers = incident.numbers(prometheus, namespace, name, panel, now)
@@ -66,7 +66,7 @@ def look(connection: Cluster, name: str, alert: str, prometheus: str, now: float
 def _suspects(model: Object, autoscaler: Object | None) -> Sequence[str]:
     row = fleet.rows([model], [autoscaler] if autoscaler else [], Samples())[0]
     reason = next((c.reason for c in status_of(model).conditions if c.type == THRESHOLD_LIVE), "")
-    return alerts.suspected(row.ready, row.wanted, reason)
+    return alerts.suspected(row.ready, row.desired, reason)
 
 
 @click.command("explain-alert")

@@ -18,7 +18,7 @@ from triton_operator.api.thresholds import ThresholdKey
 from triton_repository_check.text import one_line
 
 from . import alerts, curve
-from .incident import HOUR, Firing, Numbers, Shown
+from .incident import HOUR, Firing, Numbers, Panel
 
 Object = dict[str, Any]
 _WIDTH = 110
@@ -39,15 +39,15 @@ _WORDS: Mapping[str, Callable[[float], str]] = {
 class Case:
     """Everything that is known about one alert of a TritonModel.
 
-    - `found`: the alert; `fires`: whether it fires, None if that isn't known; `others`: the other firing alerts
-    - `shown`: what the picture shows; `now`: the time as Unix time; `notes`: what couldn't be read, and why
+    - `firing`: the alert; `fires`: whether it fires, None if that isn't known; `others`: the other firing alerts
+    - `panel`: what the picture shows; `now`: the time as Unix time; `notes`: what couldn't be read, and why
     """
 
     model: Object
-    found: Firing
+    firing: Firing
     fires: bool | None
     now: float
-    shown: Shown
+    panel: Panel
     numbers: Numbers = field(default_factory=Numbers)
     autoscaler: Object | None = None
     others: Sequence[Firing] = ()
@@ -58,8 +58,8 @@ def text(case: Case) -> str:
     """Returns the explanation."""
     metadata = case.model["metadata"]
     key, at = fleet.key_of(case.model), datetime.fromtimestamp(case.now, UTC)
-    alert, runbook = case.found.alert, alerts.RUNBOOKS.get(case.found.alert.name, {})
-    lines = [f"{_title(case)} {_state(case)} for {key}{_of(case.found)}{_since(case.found, at)}"]
+    alert, runbook = case.firing.alert, alerts.RUNBOOKS.get(case.firing.alert.name, {})
+    lines = [f"{_title(case)} {_state(case)} for {key}{_of(case.firing)}{_since(case.firing, at)}"]
     lines += [line for words in runbook.get("meaning", ()) for line in _wrap("  ", words)]
     lines += ["", "Now", *_now(case, at)]
     chart = _picture(case)
@@ -70,7 +70,7 @@ def text(case: Case) -> str:
         lines += ["", "First steps", *(line for step in steps for line in _wrap("  - ", step))]
     spec = case.model.get("spec", {}).get("autoscaling") or {}
     peak = max((v for _, v in case.numbers.value), default=None)
-    commands = alerts.commands(case.found, metadata["namespace"], metadata["name"], peak, spec.get("max"))
+    commands = alerts.commands(case.firing, metadata["namespace"], metadata["name"], peak, spec.get("max"))
     when = f" ({words})" if (words := alerts.condition(alert.name)) else ""
     lines += ["", f"Next command{when}", *(f"  {command}" for command in commands)]
     for other in case.others:
@@ -85,15 +85,15 @@ def picture(case: Case) -> str:
 
 
 def _picture(case: Case) -> curve.Picture:
-    panel, start, since = case.shown, case.now - HOUR, case.found.since
-    title = one_line(f"{_title(case)}: {fleet.key_of(case.model)}{_of(case.found)}")
+    panel, start, since = case.panel, case.now - HOUR, case.firing.since
+    title = one_line(f"{_title(case)}: {fleet.key_of(case.model)}{_of(case.firing)}")
     begin = since if since is not None and start <= since <= case.now else None
     value, limit = case.numbers.value, case.numbers.limit
     return curve.Picture(title, panel.name, panel.unit, start, case.now, value, limit, panel.limit_name, begin)
 
 
 def _title(case: Case) -> str:
-    alert = case.found.alert
+    alert = case.firing.alert
     return f"{alert.name} ({alert.severity})" if alert.severity else alert.name
 
 
@@ -117,7 +117,7 @@ def _now(case: Case, now: datetime) -> list[str]:
     rows = [(f"{_TITLES[key]}{_part(part)}", _WORDS[key](value)) for key in _TITLES for part, value in _some(case, key)]
     desired, ready = (dict(case.numbers.now.get(key, ())).get("") for key in ("wanted", "ready"))
     note = f"; Prometheus has {ready:.0f} of {desired:.0f}" if desired is not None and ready is not None else ""
-    rows.append(("servers", f"{row.ready} ready of {row.wanted} wanted{note}"))
+    rows.append(("servers", f"{row.ready} ready of {row.desired} wanted{note}"))
     rows += [("autoscaler", row.autoscaler)] if row.autoscaler != fleet.NONE else []
     rows += _thresholds(case, now)
     rows += [
@@ -174,7 +174,7 @@ def _number(words: str) -> float:
 def _named(step: str, case: Case) -> str:
     """Returns a step of a runbook with the names of this TritonModel, and of the pod that the alert is about."""
     metadata = case.model["metadata"]
-    values = {"NAMESPACE": metadata["namespace"], "NAME": metadata["name"], "POD": alerts.pod(case.found) or "POD"}
+    values = {"NAMESPACE": metadata["namespace"], "NAME": metadata["name"], "POD": alerts.pod(case.firing) or "POD"}
     return re.sub(r"\b(?:NAMESPACE|NAME|POD)\b", lambda match: values[match[0]], step)
 
 

@@ -29,7 +29,7 @@ class Firing:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Panel:
     """What a picture shows: the value's name, its unit, and the PromQL of the value and of its limit (empty: none)."""
 
     name: str
@@ -103,7 +103,7 @@ def queries(namespace: str, name: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def numbers(url: str, namespace: str, name: str, panel: Shown, now: float) -> Numbers:
+def numbers(url: str, namespace: str, name: str, panel: Panel, now: float) -> Numbers:
     """Returns the numbers of now, and the curves of the hour before `now` (Unix time). Raises NoAnswerError."""
     requests: dict[str, Mapping[str, str]] = {
         key: {"query": f"topk({MAX_FIRING}, {query})"} for key, query in queries(namespace, name).items()

@@ -45,7 +45,7 @@ class Row:
     state: str
     serving: bool
     ready: int
-    wanted: int
+    desired: int
     demand: float | None = None
     limit: float | None = None
     load: float | None = None
@@ -84,7 +84,7 @@ def _row(model: Object, scaler: Object | None, samples: Samples) -> Row:
         _state(ready),
         serving,
         status.ready_replicas,
-        _wanted(model, status, scaler),
+        _desired(model, status, scaler),
         demand=samples.demand.get(key),
         limit=_number(status.max_qps),
         load=load if load is not None else _load(scaler),
@@ -104,7 +104,7 @@ def _state(ready: Condition | None) -> str:
     return "Ready" if ready.status == "True" and ready.reason not in SERVER_FAULTS else ready.reason
 
 
-def _wanted(model: Object, status: TritonModelStatus, scaler: Object | None) -> int:
+def _desired(model: Object, status: TritonModelStatus, scaler: Object | None) -> int:
     """Returns the number of servers that should run."""
     desired = status.autoscaling.desired if status.autoscaling else 0
     if scaler and "desiredReplicas" in scaler.get("status", {}):
@@ -181,8 +181,8 @@ def _servers_load(row: Row) -> Cell:
 
 
 def _servers(row: Row) -> Cell:
-    tone: Tone = "bad" if row.ready == 0 < row.wanted else "warn" if row.ready < row.wanted else "plain"
-    return cell(f"{row.ready}/{row.wanted}", tone)
+    tone: Tone = "bad" if row.ready == 0 < row.desired else "warn" if row.ready < row.desired else "plain"
+    return cell(f"{row.ready}/{row.desired}", tone)
 
 
 def _alerts(row: Row) -> Cell:
@@ -226,7 +226,7 @@ COLUMNS = (
     Column("QUEUE", lambda r: cell(duration(r.queue)), lambda r: _falling(r.queue)),
     Column("FAILED", lambda r: cell(share(r.errors), "bad" if (r.errors or 0) > 0.01 else "plain"),
            lambda r: _falling(r.errors)),
-    Column("READY", _servers, lambda r: _falling(float(r.wanted - r.ready))),
+    Column("READY", _servers, lambda r: _falling(float(r.desired - r.ready))),
     Column("AUTOSCALER", lambda r: cell(r.autoscaler, "plain" if r.scaled else "bad"),
            lambda r: (r.scaled, r.autoscaler)),
     Column("ALERTS", _alerts, lambda r: _falling(float(len(r.alerts)) if r.alerts else None)),

@@ -77,40 +77,40 @@ class Content(NamedTuple):
     others: Sequence[str] = ()
 
 
-def choose(content: Content, wanted: Platform | None) -> Image:
-    """Returns the image for the platform `wanted`; without it, the one for linux/amd64, or else the only one.
+def choose(content: Content, platform: Platform | None) -> Image:
+    """Returns the image for `platform`; without it, the one for linux/amd64, or else the only one.
 
     Raises ImageError, which names the platforms that are there.
     """
     images = content.images
     if not images and not content.absent:
         raise ImageError(_no_image(content.others))
-    platform = wanted or platforms.DEFAULT
-    fitting = _of_platform(images, platform)
-    if not fitting and wanted is None and len(images) == 1:
+    target = platform or platforms.DEFAULT
+    fitting = _of_platform(images, target)
+    if not fitting and platform is None and len(images) == 1:
         fitting = images
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         names = ", ".join(one_line(image.name[:_LENGTH]) for image in fitting[:_SHOWN])
-        raise ImageError(f"the file has {len(fitting)} images for {platform}: {names}. Save only one of them in a file")
-    raise ImageError(_no_platform(content, platform))
+        raise ImageError(f"the file has {len(fitting)} images for {target}: {names}. Save only one of them in a file")
+    raise ImageError(_no_platform(content, target))
 
 
-def _no_platform(content: Content, wanted: Platform) -> str:
-    if _of_platform(content.absent, wanted) or not content.images:
+def _no_platform(content: Content, platform: Platform) -> str:
+    if _of_platform(content.absent, platform) or not content.images:
         listed = ", ".join(platform_names(content.absent)[:_SHOWN]) or "other platforms"
         return (
             f"the index of the file names images for {listed} that the file doesn't contain: pull the image with "
-            f"--platform {wanted}, and save it again"
+            f"--platform {platform}, and save it again"
         )
     present = platform_names(content.images)
     if not present:
         do = "leave out --platform" if len(content.images) == 1 else "save only one of them in a file"
         return f"the file doesn't say for which platforms its {len(content.images)} images are: {do}"
     return (
-        f"the file has no image for {wanted}, only for {', '.join(present[:_SHOWN])}: name one of these, such as "
-        f"--platform {present[0]}, or build the image for {wanted}, too"
+        f"the file has no image for {platform}, only for {', '.join(present[:_SHOWN])}: name one of these, such as "
+        f"--platform {present[0]}, or build the image for {platform}, too"
     )
 
 
@@ -119,12 +119,12 @@ def platform_names(images: Sequence[Image]) -> list[str]:
     return list(dict.fromkeys(one_line(str(image.platform)) for image in images if image.platform))
 
 
-def _of_platform(images: Sequence[Image], wanted: Platform) -> Sequence[Image]:
+def _of_platform(images: Sequence[Image], platform: Platform) -> Sequence[Image]:
     """Returns the images for the platform. Without a variant, another than the usual one fits if it has no rival."""
-    same = [image for image in images if image.platform == wanted]
-    if same or wanted.variant:
+    same = [image for image in images if image.platform == platform]
+    if same or platform.variant:
         return same
-    return [image for image in images if image.platform and image.platform[:2] == wanted[:2]]
+    return [image for image in images if image.platform and image.platform[:2] == platform[:2]]
 
 
 def _no_image(others: Sequence[str]) -> str:

@@ -134,7 +134,7 @@ def validate(
     """
     if target == "":
         raise click.UsageError("the name of the directory or image is empty")
-    model = _one(spec) if spec else None
+    model = _only_model(spec) if spec else None
     if target is None and model is None:
         raise click.UsageError("name a directory or an image, or a TritonModel with --spec")
     name = target or (model.spec.model_image.reference if model else "")
@@ -169,7 +169,7 @@ def validate(
     sys.exit(BAD if any(finding.severity in bad for finding in findings) else 0)
 
 
-def _one(spec: TextIO) -> TritonModel:
+def _only_model(spec: TextIO) -> TritonModel:
     try:
         models = [model for model, _ in parsing.models(spec, "default", judged="spec.models")]
     except click.ClickException as error:

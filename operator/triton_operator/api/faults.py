@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 TEXT, WHOLE, NUMBER, BOOLEAN, LIST, MAP = "text", "a whole number", "a number", "true or false", "a list", "a map"
 QUANTITY = "a quantity"
-_WANTED = {
+_TYPES = {
     "string_type": TEXT,
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), WHOLE),
     **dict.fromkeys(("float_type", "float_parsing"), NUMBER),
@@ -40,14 +40,14 @@ class Fault(NamedTuple):
 
 def of(error: ValidationError) -> list[Fault]:
     """Returns what is wrong with a TritonModel in words for its author, one fault for each value."""
-    wanted: dict[str, list[str]] = {}
+    types: dict[str, list[str]] = {}
     faults: dict[str, Fault] = {}
     for problem in error.errors(include_url=False, include_context=False):
         *above, last = problem["loc"] or ("",)
         path = place(above if last in _MARKS else (*above, last))
-        if problem["type"] in _WANTED:
-            wanted.setdefault(path, []).append(_WANTED[problem["type"]])
-            faults[path] = Fault(path, wrong_type(problem["input"], *wanted[path]))
+        if problem["type"] in _TYPES:
+            types.setdefault(path, []).append(_TYPES[problem["type"]])
+            faults[path] = Fault(path, wrong_type(problem["input"], *types[path]))
         else:
             faults.setdefault(path, Fault(path, _message(problem["type"], problem["msg"])))
     return [*faults.values()]
@@ -58,12 +58,12 @@ def place(steps: Iterable[str | int]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
 
 
-def wrong_type(value: Any, *wanted: str) -> str:
-    """Returns the words for a value (JSON) that must be one of `wanted`, such as TEXT.
+def wrong_type(value: Any, *types: str) -> str:
+    """Returns the words for a value (JSON) that must be one of `types`, such as TEXT.
 
     They quote no text, which may be a secret.
     """
-    return f"{_what(value)}, but must be {' or '.join(wanted)}: {_remedy(value, wanted)}"
+    return f"{_what(value)}, but must be {' or '.join(types)}: {_remedy(value, types)}"
 
 
 def _what(value: Any) -> str:
@@ -81,25 +81,25 @@ def _what(value: Any) -> str:
     return "is a list"
 
 
-def _remedy(value: Any, wanted: tuple[str, ...]) -> str:
+def _remedy(value: Any, types: tuple[str, ...]) -> str:
     match value:
         case None:
             return "write a value, or remove it"
-        case bool() if wanted == (TEXT,):
+        case bool() if types == (TEXT,):
             return f'quote it: "{json.dumps(value)}"'
-        case int() | float() if TEXT in wanted and not isinstance(value, bool):
+        case int() | float() if TEXT in types and not isinstance(value, bool):
             return f'quote it: "{_short(value)}"'
-        case int() | float() if WHOLE in wanted and not isinstance(value, bool):
+        case int() | float() if WHOLE in types and not isinstance(value, bool):
             return "leave out the fraction" if abs(value) < 2**63 else "write one of at most 64 bits"
-        case str() if _is_literal(value) and not {TEXT, LIST, MAP}.intersection(wanted):
+        case str() if _is_literal(value) and not {TEXT, LIST, MAP}.intersection(types):
             is_boolean = value in ("true", "false")
-            if is_boolean is (wanted == (BOOLEAN,)):
+            if is_boolean is (types == (BOOLEAN,)):
                 return f"remove the quotes: {value}"
-        case dict() if LIST in wanted:
+        case dict() if LIST in types:
             return 'write "- " before its first line'
-        case list() if MAP in wanted:
+        case list() if MAP in types:
             return 'write it without "- "'
-    return f"write {' or '.join(wanted)}{_EXAMPLES.get(wanted, '')}"
+    return f"write {' or '.join(types)}{_EXAMPLES.get(types, '')}"
 
 
 _EXAMPLES: dict[tuple[str, ...], str] = {

@@ -35,12 +35,12 @@ def schema() -> Schema:
 def _field(field: FieldDescriptor) -> Schema:
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
-        values = _one(entry.fields_by_name["value"])
+        values = _single(entry.fields_by_name["value"])
         return {"type": "object", "maxProperties": _MAX_ITEMS, "additionalProperties": values}
-    return {"type": "array", "maxItems": _MAX_ITEMS, "items": _one(field)} if field.is_repeated else _one(field)
+    return {"type": "array", "maxItems": _MAX_ITEMS, "items": _single(field)} if field.is_repeated else _single(field)
 
 
-def _one(field: FieldDescriptor) -> Schema:
+def _single(field: FieldDescriptor) -> Schema:
     if field.message_type is not None:
         return _message(field.message_type)
     if field.enum_type is not None:

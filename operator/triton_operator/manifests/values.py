@@ -108,9 +108,9 @@ def _fault(value: Any, schema: Schema) -> str:
         return ""
     if schema.get("pattern") == quantity.PATTERN and _OPEN in schema:
         return "" if _is_quantity(value) else wrong_type(value, QUANTITY)
-    wanted = ("string", "integer") if schema.get(_INT_OR_STRING) else (schema["type"],)
-    if not any(_is(value, kind) for kind in wanted):
-        return wrong_type(value, *(_WORDS[kind] for kind in wanted))
+    types = ("string", "integer") if schema.get(_INT_OR_STRING) else (schema["type"],)
+    if not any(_is(value, kind) for kind in types):
+        return wrong_type(value, *(_WORDS[kind] for kind in types))
     return ""
 
 

@@ -93,8 +93,8 @@ def step_of(pod: Pod) -> Problem:
         return Problem(
             "EntrypointNotReady", f"the server has started, but {missing}; the condition ModelsLoaded lists models"
         )
-    said = pod.condition("Ready")
-    words = said.get("message") or said.get("reason") or "perhaps its node doesn't answer"
+    ready = pod.condition("Ready")
+    words = ready.get("message") or ready.get("reason") or "perhaps its node doesn't answer"
     return Problem("PodNotReady", f"the server is ready, but its pod isn't: {words}")
 
 
@@ -235,11 +235,11 @@ def _usage(pod: Pod, message: str) -> str:
     usage = [index for index, line in enumerate(lines) if line.startswith(("  --", "\t"))]
     if not any(lines[index].startswith("  --") for index in usage):
         return ""
-    said = " ".join(" ".join(lines[usage[-1] + 1 :]).split())
-    given = pod.spec(names.CONTAINER_SERVER).get("args", [])
-    flags = [flag.partition("=")[0] for flag in given if flag.startswith("--") and not is_reserved(flag)]
+    refusal = " ".join(" ".join(lines[usage[-1] + 1 :]).split())
+    arguments = pod.spec(names.CONTAINER_SERVER).get("args", [])
+    flags = [flag.partition("=")[0] for flag in arguments if flag.startswith("--") and not is_reserved(flag)]
     unknown = f"it doesn't know one of {', '.join(flags)}; the first line of its log says which"
-    return f": it refuses its arguments: {said or unknown}; correct spec.server.args"
+    return f": it refuses its arguments: {refusal or unknown}; correct spec.server.args"
 
 
 def _container_crashed(pod: Pod) -> Problem | None:
@@ -247,9 +247,9 @@ def _container_crashed(pod: Pod) -> Problem | None:
         end = ended(status)
         if end.get("exitCode") and not status.get("ready"):
             words = end.get("message", "").strip()
-            said = f"; its termination message: {words}" if words else ""
+            note = f"; its termination message: {words}" if words else ""
             return Problem(
-                "ContainerCrashed", f"container {status['name']} ended with exit code {end['exitCode']}{said}"
+                "ContainerCrashed", f"container {status['name']} ended with exit code {end['exitCode']}{note}"
             )
     return None
 

@@ -54,13 +54,13 @@ def choose(
     if template_hash == annotations.get(names.ANNOTATION_TEMPLATE):
         return choices
     if not replace_servers and annotations.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
-        old = _kept(annotations, live, agrees)
+        old = _old_template(annotations, live, agrees)
         if old is not None:
             return replace(choices, template=KeptTemplate(old, content(old) != content(template), replaced))
     return replace(choices, tools_image=defaults.tools_image)
 
 
-def _kept(
+def _old_template(
     annotations: Mapping[str, Any],
     live: Mapping[str, Any] | None,
     agrees: Callable[[Mapping[str, Any], Mapping[str, Any]], bool],

@@ -65,7 +65,7 @@ class App:
             settings.identity,
             on_version_rollback=self._on_version_rollback,
         )
-        self._stop, self._known, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._stop, self._discovered, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._kinds_changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._watches = Watches(self._api, self._on_event, lambda: self._call_soon(self._on_begin))
         self._monitoring = Monitoring(self._api, settings.prometheus_url, settings.prometheus_namespaces)
@@ -163,7 +163,7 @@ class App:
             try:
                 if leads and self._reconciler is None:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
-                    if self._known.is_set():
+                    if self._discovered.is_set():
                         self._enqueue_all()
                 places = self._listing.refused.keys()
                 if await asyncio.to_thread(self._listing.list_all):
@@ -180,7 +180,7 @@ class App:
                 await self._pause(_retry_seconds(error, failures, time.monotonic() - began))
                 continue
             failures = 0
-            self._known.set()
+            self._discovered.set()
             self._watches.compare(await asyncio.to_thread(self._listed_uids))
             if leads:
                 self._enqueue_all()
@@ -255,7 +255,7 @@ class App:
             self._listing.kubernetes = version
             _tell_version(version)
         optional_kinds = await asyncio.to_thread(self._listing.discover)
-        if optional_kinds != self._listing.served and self._known.is_set():
+        if optional_kinds != self._listing.served and self._discovered.is_set():
             _log.info("optional kinds of the cluster: %s", ", ".join(sorted(k.kind for k in optional_kinds)) or "none")
             self._monitoring.forget()
             self._relist()
@@ -351,7 +351,7 @@ class App:
 
     def _on_begin(self) -> None:
         """Lists everything again when a watch has begun again: it may have missed deletions."""
-        if self._known.is_set():
+        if self._discovered.is_set():
             self._relist()
 
     def _on_event(self, event: str, obj: dict[str, Any]) -> None:

@@ -109,16 +109,16 @@ class Metrics:
     def count_models(
         self,
         models: Callable[[], Iterable[tuple[str, Facts]]],
-        wanted: Callable[[], Mapping[str, int]],
+        desired: Callable[[], Mapping[str, int]],
         ready: Callable[[], Mapping[str, int]],
     ) -> None:
         """Adds gauges: TritonModels by Ready condition, those with unused GPUs, and thresholds and servers of each.
 
-        Each scrape, on every replica of the operator, reads them from `models` (key and values), `wanted` (desired
+        Each scrape, on every replica of the operator, reads them from `models` (key and values), `desired` (desired
         number of servers, by the TritonModel's uid) and `ready` (ready servers, by the TritonModel's key).
         """
         self.registry.register(_Models(models))
-        self.registry.register(_Thresholds(models, wanted, ready))
+        self.registry.register(_Thresholds(models, desired, ready))
 
 
 class _Refused(Collector):
@@ -162,10 +162,10 @@ class _Thresholds(Collector):
     def __init__(
         self,
         models: Callable[[], Iterable[tuple[str, Facts]]],
-        wanted: Callable[[], Mapping[str, int]],
+        desired: Callable[[], Mapping[str, int]],
         ready: Callable[[], Mapping[str, int]],
     ) -> None:
-        self._models, self._wanted, self._ready = models, wanted, ready
+        self._models, self._desired, self._ready = models, desired, ready
 
     def collect(self) -> Iterable[Metric]:
         own = ["namespace", "tritonmodel"]
@@ -188,14 +188,14 @@ class _Thresholds(Collector):
         floor = GaugeMetricFamily(
             "triton_operator_autoscaling_desired", "Servers that the engine Direct asks for.", labels=own
         )
-        wanted, ready = self._wanted(), self._ready()
+        desired, ready = self._desired(), self._ready()
         for key, model in self._models():
             place = key.split("/")
             for kind, version, value in model.limits:
                 limits.add_metric([*place, kind, version], value)
             invalid.add_metric(place, model.invalid)
             versions.add_metric(place, model.seen)
-            servers.add_metric([*place, "wanted"], wanted.get(model.uid, 0))
+            servers.add_metric([*place, "wanted"], desired.get(model.uid, 0))
             servers.add_metric([*place, "ready"], ready.get(key, 0))
             if model.floor is not None:
                 floor.add_metric(place, model.floor)

@@ -65,13 +65,13 @@ class State:
     """What a decision remembers. A new leader begins without it.
 
     - `since`: when each server was seen first.
-    - `wanted`, `replicas`: the number of servers that the load needs, and that there were, over time.
+    - `needed`, `replicas`: the number of servers that the load needs, and that there were, over time.
     - `rose`: time of the last scale-up; None if the HorizontalPodAutoscaler decides alone.
     - `loads`: the load of the stable window over time, for the prediction.
     """
 
     since: Mapping[str, float] = field(default_factory=dict)
-    wanted: Timeline = ()
+    needed: Timeline = ()
     replicas: Timeline = ()
     rose: float | None = None
     loads: Loads = ()
@@ -105,11 +105,11 @@ def decide(before: State | None, seen: Observed) -> tuple[State, ScaleDecision]:
     state, load = _load(_observe(before, seen), seen)
     if load is not None:
         servers = _servers(load, seen)
-        state = replace(state, wanted=speed.record(state.wanted, seen.now, servers))
+        state = replace(state, needed=speed.record(state.needed, seen.now, servers))
     target = seen.replicas
     if load is not None and seen.replicas > 0:
         up = seen.behavior.get("scaleUp", {})
-        steady = min(speed.values(state.wanted, seen.now, up.get("stabilizationWindowSeconds", 0)))
+        steady = min(speed.values(state.needed, seen.now, up.get("stabilizationWindowSeconds", 0)))
         target = max(target, min(steady, speed.at_most(state.replicas, seen.now, up)))
     if target > seen.replicas:
         state = replace(state, rose=seen.now)
@@ -124,7 +124,7 @@ def _observe(before: State | None, seen: Observed) -> State:
     if before is None:
         raised = seen.floor > seen.least
         before = State(
-            wanted=((seen.now, min(seen.floor, seen.most)),) if raised else (), rose=seen.now if raised else None
+            needed=((seen.now, min(seen.floor, seen.most)),) if raised else (), rose=seen.now if raised else None
         )
     return replace(
         before,
@@ -182,10 +182,10 @@ def _servers(load: float, seen: Observed) -> int:
 def _floor(state: State, seen: Observed, target: int) -> int:
     """Returns minReplicas. It is never above the number of servers, so that it adds none by itself."""
     handed_over = state.rose is None or (seen.now - state.rose >= HANDOVER_SECONDS and not seen.limited)
-    if handed_over or not state.wanted:
+    if handed_over or not state.needed:
         return seen.least
     window = seen.behavior.get("scaleDown", {}).get("stabilizationWindowSeconds", 300)
-    peak = max(speed.values(state.wanted, seen.now, max(window, HANDOVER_SECONDS)))
+    peak = max(speed.values(state.needed, seen.now, max(window, HANDOVER_SECONDS)))
     return max(seen.least, min(peak, target, seen.most))
 
 

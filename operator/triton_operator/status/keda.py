@@ -50,12 +50,12 @@ def obstacle(model: TritonModel, scaler: Scaler) -> Condition | None:
 def reported(observed: Observation) -> Condition:
     """Returns AutoscalerActive with what KEDA says about the ScaledObject."""
     scaled_object = observed.scaler.scaled_object or {}
-    said = {c["type"]: c for c in scaled_object.get("status", {}).get("conditions", [])}
-    ready, active, fallback = (said.get(kind, {}) for kind in ("Ready", "Active", "Fallback"))
+    conditions = {c["type"]: c for c in scaled_object.get("status", {}).get("conditions", [])}
+    ready, active, fallback = (conditions.get(kind, {}) for kind in ("Ready", "Active", "Fallback"))
     if ready.get("status", "Unknown") == "Unknown" and not ready.get("reason"):
         return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", _STARTING)
-    if said.get("Paused", {}).get("status") == "True":
-        return _quote("False", said["Paused"], "; the number of servers stays")
+    if conditions.get("Paused", {}).get("status") == "True":
+        return _quote("False", conditions["Paused"], "; the number of servers stays")
     if fallback.get("status") == "True":
         if not any(pod.is_ready for pod in observed.pods):
             return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load")

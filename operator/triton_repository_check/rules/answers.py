@@ -205,7 +205,7 @@ class _Values:
     def __init__(self, methods: dict[str, Function]) -> None:
         self.methods = methods
         self._bound = {name: _bound(method) for name, method in methods.items()}
-        self._found: dict[tuple[str, str, int], Value] = {}
+        self._values: dict[tuple[str, str, int], Value] = {}
 
     def of(self, node: ast.expr | None, method: Function, depth: int = 3) -> Value:
         """Returns the kind of `node`'s value, an expression in `method`."""
@@ -235,9 +235,9 @@ class _Values:
     def _once(self, method: str, variable: str, depth: int) -> Value:
         """Returns the kind of a variable's value, or of the method's result if `variable` is empty."""
         key = (method, variable, depth)
-        if key not in self._found:
-            self._found[key] = self._joined(self.methods[method], variable, depth)
-        return self._found[key]
+        if key not in self._values:
+            self._values[key] = self._joined(self.methods[method], variable, depth)
+        return self._values[key]
 
     def _joined(self, method: Function, variable: str, depth: int) -> Value:
         expressions: list[ast.expr | None] = [*self._bound[method.name].get(variable, ())]
@@ -295,11 +295,11 @@ def _passes_requests_on(execute: Function, methods: dict[str, Function]) -> bool
         for node in inside(method):
             match node:
                 case ast.Call(func=function, args=arguments, keywords=keywords):
-                    given = [*arguments, *(keyword.value for keyword in keywords)]
-                    if not any(_uses(argument, variables) for argument in given):
+                    values = [*arguments, *(keyword.value for keyword in keywords)]
+                    if not any(_uses(argument, variables) for argument in values):
                         continue
                     name = function.attr if isinstance(function, ast.Attribute) else ""
-                    if not _known(function, methods):
+                    if not _is_method(function, methods):
                         return True
                     if name in methods and name not in seen:
                         seen.add(name)
@@ -349,7 +349,7 @@ def _uses(node: ast.expr | ast.stmt, variables: set[str]) -> bool:
     return False
 
 
-def _known(function: ast.expr, methods: dict[str, Function]) -> bool:
+def _is_method(function: ast.expr, methods: dict[str, Function]) -> bool:
     match function:
         case ast.Name(id=name):
             return name in _HARMLESS

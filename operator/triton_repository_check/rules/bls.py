@@ -139,8 +139,8 @@ class _Call:
 def _calls(repository: Repository, model: Model) -> Iterator[tuple[_Version, _Call]]:
     """Returns the requests of model.py to known versions, at most MAX_FINDINGS, each with the version that sends it."""
     for request in islice(requests(model), MAX_FINDINGS):
-        asked = keyword(request.call, "model_version")
-        target = _version(repository, request.target, -1 if asked is None else _number(asked))
+        argument = keyword(request.call, "model_version")
+        target = _version(repository, request.target, -1 if argument is None else _number(argument))
         version = request.file.split("/")[1]
         if target is not None and version.isdecimal():
             yield (model.name, int(version)), _Call(request.file, target, request.always, place(request.call))

@@ -54,13 +54,13 @@ def unfilled(_: Repository, model: Model) -> Iterator[Finding]:
     """TR129: placeholders of a template are left. The models of TensorRT-LLM's templates know their own ones."""
     if not model.unfilled:
         return
-    found = [name for field, node in model.unfilled for name in names(node.text, bare=field in FATAL)]
+    placeholders = [name for field, node in model.unfilled for name in names(node.text, bare=field in FATAL)]
     sure = [model.where.find("parameters", key, "value", 0, "string_value") for key in _read_parameters(model)]
     tensors = _tensor_names(model)
     fatal = [node for field, node in model.unfilled if (field in FATAL and node not in tensors) or node in sure]
     is_template = model.backend == "tensorrtllm" or any("${" in source for source in model.sources.values())
     level = Severity.ERROR if fatal else Severity.NOTE if is_template else Severity.WARNING
-    yield finding(model.config_path, level, list(dict.fromkeys(found)), (fatal or [model.unfilled[0][1]])[0])
+    yield finding(model.config_path, level, list(dict.fromkeys(placeholders)), (fatal or [model.unfilled[0][1]])[0])
 
 
 def _read_parameters(model: Model) -> tuple[str, ...]:

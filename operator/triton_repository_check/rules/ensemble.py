@@ -146,7 +146,7 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
     if not model.steps:
         return
     net = graph(model)
-    produced, consumed = net.produced, net.consumed | net.wanted
+    produced, consumed = net.produced, net.consumed | net.outputs
     unknown = net.consumed - produced
     for link in net.reads:
         if link.tensor in unknown:
@@ -179,8 +179,8 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
             )
     written = set(times)
     for side, names, step_tensors, code, text in (
-        ("input", net.given, net.consumed, "TR406", "is not read by any step"),
-        ("output", net.wanted, written, "TR407", "is not written by any step"),
+        ("input", net.inputs, net.consumed, "TR406", "is not read by any step"),
+        ("output", net.outputs, written, "TR407", "is not written by any step"),
     ):
         declared = [tensor.name for tensor in getattr(model.config, side)]
         for name in sorted(names - step_tensors):
@@ -305,8 +305,8 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
     readers: dict[str, list[int]] = {}
     for link in net.reads:
         readers.setdefault(link.tensor, []).append(link.step)
-    source = dict.fromkeys(net.given, -1)
-    queue = list(net.given)
+    source = dict.fromkeys(net.inputs, -1)
+    queue = list(net.inputs)
     done: set[int] = set()
     while queue:
         for index in readers.get(queue.pop(), ()):
@@ -328,7 +328,7 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
             origin = index if decoupled else next(iter(origins), -1)
             source.update(dict.fromkeys(makes.get(index, ()), origin))
             queue.extend(makes.get(index, ()))
-    sources = {source[tensor] for tensor in net.wanted if tensor in source}
+    sources = {source[tensor] for tensor in net.outputs if tensor in source}
     if len(done) == len(model.steps) and len(sources) > 1:
         yield error(
             model.config_path,

@@ -58,7 +58,7 @@ class Names:
         for node in nodes:
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.bound[name] == 1:
-                    self.direct |= {name: made} if (made := self.of(value)) in _MADE else {}
+                    self.direct |= {name: kind} if (kind := self.of(value)) in _MADE else {}
 
     def of(self, node: ast.expr) -> str:
         """Returns what `node` names in pb_utils, e.g. Tensor or Logger.log_info; an empty string if nothing."""
@@ -90,19 +90,19 @@ class Scope:
 
     def __init__(self, function: Function, names: Names) -> None:
         self.names = names
-        self._known: dict[str, list[ast.expr | str | None]] = {}
-        self._found: dict[tuple[str, int, str], str] = {}
+        self._bindings: dict[str, list[ast.expr | str | None]] = {}
+        self._kinds: dict[tuple[str, int, str], str] = {}
         arguments = [*function.args.posonlyargs, *function.args.args]
         for argument in (*arguments, *function.args.kwonlyargs):
-            self._known[argument.arg] = [None]
+            self._bindings[argument.arg] = [None]
         if any(function is execute for execute in names.executes) and len(arguments) > 1:
-            self._known[arguments[1].arg] = [REQUESTS]
+            self._bindings[arguments[1].arg] = [REQUESTS]
         for node in ast.walk(function):
             if isinstance(node, ast.Global | ast.Nonlocal):
-                self._known |= {name: [None] for name in node.names}
+                self._bindings |= {name: [None] for name in node.names}
         for node in inside(function):
             for name, value in _bindings(node):
-                self._known.setdefault(name, []).append(value)
+                self._bindings.setdefault(name, []).append(value)
 
     def kind(self, node: ast.expr, depth: int = _DEPTH) -> str:
         """Returns the kind of the value of `node`; an empty string if it is unknown."""
@@ -134,10 +134,10 @@ class Scope:
     def _of(self, name: str, depth: int, what: str) -> str:
         """Returns the kind, dtype or element of a variable's value if it is the same in each binding. Finds it once."""
         key = (name, depth, what)
-        if key not in self._found:
-            values = {self._bound(value, depth, what) for value in self._known.get(name, ())}
-            self._found[key] = values.pop() if len(values) == 1 else ""
-        return self._found[key]
+        if key not in self._kinds:
+            values = {self._bound(value, depth, what) for value in self._bindings.get(name, ())}
+            self._kinds[key] = values.pop() if len(values) == 1 else ""
+        return self._kinds[key]
 
     def _bound(self, value: ast.expr | str | None, depth: int, what: str) -> str:
         if not isinstance(value, ast.expr):
@@ -171,7 +171,7 @@ class Scope:
                 if keys & {None, "out", "retstep"} or any(isinstance(a, ast.Starred) for a in arguments):
                     return ""
                 if name := self.names.of_numpy(function):
-                    return self._made(name, arguments, data_type, keys, depth)
+                    return self._result(name, arguments, data_type, keys, depth)
                 if isinstance(function, ast.Attribute) and function.attr in _SAME_TYPE:
                     return self.dtype(function.value, depth - 1)
         return ""
@@ -181,7 +181,7 @@ class Scope:
             return "fraction" if isinstance(node.value, float) else "whole"
         return self.dtype(node, depth - 1)
 
-    def _made(
+    def _result(
         self, name: str, arguments: list[ast.expr], data_type: ast.expr | None, keys: set[str | None], depth: int
     ) -> str:
         """Returns the type of the array that a function of numpy makes. The type may be its second argument."""

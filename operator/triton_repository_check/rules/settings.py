@@ -44,10 +44,10 @@ def _configuration(file: str, node: ast.ClassDef, methods: dict[str, Function], 
     arguments = first.args.args[1].arg
     if not _only_read(first, {arguments: "arguments"}, ("arguments",)):
         return
-    known = {arguments: "arguments"} | _known(node, first, {arguments: "arguments"})
-    kept = {name: what for name, what in known.items() if "." in name}
-    unknown = may_complete_config(model) or not _only_read(node, known, ("configuration", "parameters"))
-    for method, names in ((first, known), (methods.get("execute"), kept)):
+    origins = {arguments: "arguments"} | _origins(node, first, {arguments: "arguments"})
+    attributes = {name: what for name, what in origins.items() if "." in name}
+    unknown = may_complete_config(model) or not _only_read(node, origins, ("configuration", "parameters"))
+    for method, names in ((first, origins), (methods.get("execute"), attributes)):
         for part in straight(method.body) if method else ():
             if not isinstance(part, ast.expr):
                 continue
@@ -57,22 +57,22 @@ def _configuration(file: str, node: ast.ClassDef, methods: dict[str, Function], 
                 yield from _parameter(file, part, names, model)
 
 
-def _what(node: ast.AST, known: Mapping[str, str], depth: int = 4) -> str:
+def _what(node: ast.AST, origins: Mapping[str, str], depth: int = 4) -> str:
     """Returns what an expression certainly is: `arguments`, `text`, `configuration`, `parameters`, or nothing.
 
-    The text is that of the configuration in the arguments. `known`: the same for variables.
+    The text is that of the configuration in the arguments. `origins`: the same for variables.
     """
     match node:
         case _ if not depth:
             return ""
         case ast.Name() | ast.Attribute():
-            return known.get(_variable(node), "")
+            return origins.get(_variable(node), "")
         case ast.Subscript(value=inner, slice=ast.Constant(value="model_config")):
-            return "text" if _what(inner, known, depth - 1) == "arguments" else ""
+            return "text" if _what(inner, origins, depth - 1) == "arguments" else ""
         case ast.Call(func=ast.Attribute(value=ast.Name(id="json"), attr="loads"), args=[inner]):
-            return "configuration" if _what(inner, known, depth - 1) == "text" else ""
+            return "configuration" if _what(inner, origins, depth - 1) == "text" else ""
         case ast.Subscript(value=inner, slice=ast.Constant(value="parameters")):
-            return "parameters" if _what(inner, known, depth - 1) == "configuration" else ""
+            return "parameters" if _what(inner, origins, depth - 1) == "configuration" else ""
     return ""
 
 
@@ -86,7 +86,7 @@ def _variable(node: ast.AST) -> str:
     return ""
 
 
-def _known(node: ast.ClassDef, method: Function, known: Mapping[str, str]) -> dict[str, str]:
+def _origins(node: ast.ClassDef, method: Function, origins: Mapping[str, str]) -> dict[str, str]:
     """Returns what the variables are that `method`, and the attributes that the class, binds once."""
     stored = Counter(
         _variable(part)
@@ -94,35 +94,35 @@ def _known(node: ast.ClassDef, method: Function, known: Mapping[str, str]) -> di
         for part in ast.walk(whole)
         if isinstance(part, kind) and isinstance(part.ctx, ast.Store | ast.Del)
     )
-    found: dict[str, str] = {}
+    bound: dict[str, str] = {}
     assigned = [part for part in inside(method) if isinstance(part, ast.Assign | ast.AnnAssign) and part.value]
     for part in sorted(assigned, key=lambda part: part.lineno):
-        what = _what(part.value, {**known, **found})  # type: ignore[arg-type]
+        what = _what(part.value, {**origins, **bound})  # type: ignore[arg-type]
         names = [_variable(target) for target in (part.targets if isinstance(part, ast.Assign) else [part.target])]
-        found |= {name: what for name in names if what and stored[name] == 1}
-    return found
+        bound |= {name: what for name in names if what and stored[name] == 1}
+    return bound
 
 
-def _only_read(node: ast.AST, known: Mapping[str, str], kinds: tuple[str, ...]) -> bool:
+def _only_read(node: ast.AST, origins: Mapping[str, str], kinds: tuple[str, ...]) -> bool:
     """Whether no statement may change values of these kinds: they aren't bound again, stored into, or passed on."""
     for parent in ast.walk(node):
         for child in ast.iter_child_nodes(parent):
-            if _what(child, known) not in kinds or isinstance(parent, ast.Compare | ast.FormattedValue | ast.Expr):
+            if _what(child, origins) not in kinds or isinstance(parent, ast.Compare | ast.FormattedValue | ast.Expr):
                 continue
             match parent:
                 case ast.Subscript(ctx=ast.Load()) | ast.Attribute(attr="get" | "keys" | "values" | "items"):
                     continue
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="json" | "pb_utils"))):
                     continue
-                case ast.Assign(targets=targets) if all(known.get(_variable(t)) in _DERIVED for t in targets):
+                case ast.Assign(targets=targets) if all(origins.get(_variable(t)) in _DERIVED for t in targets):
                     continue
-                case ast.AnnAssign(target=target) if known.get(_variable(target)) in _DERIVED:
+                case ast.AnnAssign(target=target) if origins.get(_variable(target)) in _DERIVED:
                     continue
             return False
     return True
 
 
-def _misused(node: ast.expr, known: Mapping[str, str]) -> str:
+def _misused(node: ast.expr, origins: Mapping[str, str]) -> str:
     """Returns why an expression that uses the arguments or the text raises an exception; empty if it doesn't."""
     match node:
         case (
@@ -130,17 +130,17 @@ def _misused(node: ast.expr, known: Mapping[str, str]) -> str:
             | ast.Attribute(value=value, attr="get" | "keys" | "values" | "items")
             | ast.Call(func=ast.Attribute(attr="get_input_config_by_name" | "get_output_config_by_name"),
                        args=[value, *_])
-        ) if _what(value, known) == "text":  # fmt: skip
+        ) if _what(value, origins) == "text":  # fmt: skip
             return f"{ast.unparse(value)} is JSON text, not a dict"
         case ast.Call(func=ast.Attribute(value=ast.Name(id="json"), attr="loads"), args=[ast.Name(id=name)]):
-            return f"{name} is a dict, not JSON text" if known.get(name) == "arguments" else ""
+            return f"{name} is a dict, not JSON text" if origins.get(name) == "arguments" else ""
     return ""
 
 
-def _parameter(file: str, node: ast.expr, known: Mapping[str, str], model: Model) -> Iterator[Finding]:
+def _parameter(file: str, node: ast.expr, origins: Mapping[str, str], model: Model) -> Iterator[Finding]:
     match node:
         case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
-            if _what(value, known) == "parameters" and key not in model.config.parameters:
+            if _what(value, origins) == "parameters" and key not in model.config.parameters:
                 message = f"reads parameter {key!r}, which config.pbtxt doesn't have"
                 remedy = did_you_mean(key, model.config.parameters.keys())
                 add = f'add parameters {{ key: "{key}" value: {{ string_value: "…" }} }}'

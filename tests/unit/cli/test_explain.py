@@ -32,7 +32,7 @@ NUMBERS = Numbers(
     CURVE, [(at, 80.0) for at, _ in CURVE],
 )  # fmt: skip
 CASE = explanation.Case(
-    MODEL, OVERFLOW, True, NOW, alerts.shown(OVERFLOW, gen.NAMESPACE, gen.NAME), NUMBERS
+    MODEL, OVERFLOW, True, NOW, alerts.panel(OVERFLOW, gen.NAMESPACE, gen.NAME), NUMBERS
 )  # fmt: skip
 ESCAPE = "\x1b]0;owned\x07\x9b31m"
 
@@ -117,7 +117,7 @@ def test_a_time_that_is_not_one_is_not_an_error(since: float) -> None:
 @pytest.mark.parametrize("name", alerts.NAMES)
 def test_every_alert_has_a_picture_first_steps_and_a_command(name: str) -> None:
     firing = Firing(Alert(name, "warning"))
-    series = alerts.shown(firing, "a", "b")
+    series = alerts.panel(firing, "a", "b")
     assert series.name
     assert 'namespace="a",tritonmodel="b"' in series.value
     text = explanation.text(replace(CASE, found=firing, shown=series))
@@ -183,7 +183,7 @@ def test_the_svg_says_so_if_there_are_no_values() -> None:
 
 
 def test_the_picture_of_a_version_shows_its_demand_and_its_limit() -> None:
-    series = alerts.shown(replace(OVERFLOW, about="version 2"), "a", "b")
+    series = alerts.panel(replace(OVERFLOW, about="version 2"), "a", "b")
     assert series.value.endswith(',version="2"}')
     assert series.limit.endswith(',version="2"}')
     assert series.limit_name == "max-qps.v2"

@@ -65,8 +65,8 @@ class TestEntrypoint:
 
 def test_finds_the_tensors_of_an_ensemble(tmp_path):
     net = graph(read(good(tmp_path)).models["detect"])
-    assert net.given == {"IMAGE"}
-    assert net.wanted == {"BOXES", "SCALE"}
+    assert net.inputs == {"IMAGE"}
+    assert net.outputs == {"BOXES", "SCALE"}
     assert net.produced == {"IMAGE", "tensor", "SCALE", "BOXES"}
     assert net.consumed == {"IMAGE", "tensor"}
     assert net.stuck() == ()

@@ -130,7 +130,7 @@ class Cluster(RuleBasedStateMachine):
     def state_is_bounded(self) -> None:
         if self.state is not None:
             assert len(self.state.loads) <= 31
-            assert len(self.state.wanted) + len(self.state.replicas) <= 2 * 3600 / POLL + 4
+            assert len(self.state.needed) + len(self.state.replicas) <= 2 * 3600 / POLL + 4
             assert self.state.since.keys() <= {*self.samples, *self.state.since}
 
 

@@ -95,9 +95,9 @@ def _compared(value: str) -> str:
     return _number(value, 5)
 
 
-def _plural(one: str, more: str) -> str:
+def _plural(singular: str, plural: str) -> str:
     """Returns a template with the text for the alert's value 1, or for another one."""
-    return f"{{{{ if eq $value 1.0 }}}}{one}{{{{ else }}}}{_number('$value')} {more}{{{{ end }}}}"
+    return f"{{{{ if eq $value 1.0 }}}}{singular}{{{{ else }}}}{_number('$value')} {plural}{{{{ end }}}}"
 
 
 def limit_alerts(subject: Subject) -> list[Rule]:
