@@ -149,8 +149,8 @@ def main() -> int:
             print(f"{source.name}: can't be cloned")
             wrong += 1
             continue
-        if (said := licence(clone)) != source.licence:
-            print(f"{source.name}: the licence is {said}, not {source.licence}")
+        if (licence_name := licence(clone)) != source.licence:
+            print(f"{source.name}: the licence is {licence_name}, not {source.licence}")
             wrong += 1
         for place, models in repositories(clone, source.parts):
             name = f"{source.name}/{place.relative_to(clone)}"
@@ -188,8 +188,8 @@ def check(models: list[Path]) -> list[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         for model in models:
             # The instructions of examples outside of a model repository copy them to a directory with the model's name.
-            said = _NAME.search((model / "config.pbtxt").read_text()) if model.parent.name in _COPIED else None
-            _complete(model, Path(folder, said[1] if said else model.name))
+            match = _NAME.search((model / "config.pbtxt").read_text()) if model.parent.name in _COPIED else None
+            _complete(model, Path(folder, match[1] if match else model.name))
         return [f for f in judge(*load(folder)) if f.code not in LEFT_OUT]
 
 

@@ -155,9 +155,9 @@ def say(text: str) -> None:
 
 def need_image() -> str:
     """Returns SERVER_IMAGE or, if it isn't set, the project's server image. Builds the latter if it is missing."""
-    given = os.environ.get("SERVER_IMAGE")
-    if given:
-        return given
+    image = os.environ.get("SERVER_IMAGE")
+    if image:
+        return image
     listed = subprocess.run(["docker", "images", "--quiet", OWN_IMAGE], check=True, capture_output=True, text=True)
     if not listed.stdout.strip():
         say(f"building {OWN_IMAGE}")

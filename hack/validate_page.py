@@ -263,8 +263,8 @@ def _group(start: str, title: str, rows: dict[str, Any]) -> str:
 def _row(fault: Fault, row: dict[str, str] | None) -> str:
     ours = f"{fault.code} {fault.severity}, `{fault.place}`"
     when = WHEN[row["when"]] if row else "not run"
-    said = _cell(row["said"]) if row and row["when"] != "hang" else ""
-    return f"| {fault.name} | {fault.of} | {ours} | {when} | {said} |"
+    message = _cell(row["said"]) if row and row["when"] != "hang" else ""
+    return f"| {fault.name} | {fault.of} | {ours} | {when} | {message} |"
 
 
 def _cell(message: str, width: int = 140) -> str:

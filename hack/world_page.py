@@ -27,12 +27,12 @@ def text() -> str:
 def _table() -> Iterator[str]:
     # `make compat` makes control planes of the releases that its caller names.
     every = [part for goal, parts in GOALS.items() if goal != "compat" for part in parts]
-    demo, test, shown = (
+    demo, test, rows = (
         {*closure(goals, ALL, "packages"), *closure(goals, ALL, "registry")}
         for goals in (GOALS["demo"], GOALS["test"], every)
     )
     yield "| Part | Description | Version | From registries | From packages | For |\n|---|---|---|---|---|---|\n"
-    for name, part in ((name, part) for name, part in ALL.items() if name in shown):
+    for name, part in ((name, part) for name, part in ALL.items() if name in rows):
         goal = "all" if name in demo else "tests" if name in test else "`make test-all`"
         columns = [name, part.what, part.version or "–", _from(part.registry), _from(part.packages), goal]
         yield f"| {' | '.join(columns)} |\n"

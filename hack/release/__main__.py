@@ -75,11 +75,11 @@ def wheel(folder: Path, time: int, pins: Mapping[str, str]) -> Path:
             (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(copy) / name).write_bytes(_pinned((ROOT / name).read_bytes(), pins))
         env = {"PATH": "/usr/bin:/bin", "SOURCE_DATE_EPOCH": str(time)}
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, "--disable-pip-version-check", copy], env=env, capture_output=True, text=True, check=False
         )
-    if done.returncode:
-        raise ReleaseError(f"pip wheel: {done.stderr.strip()}")
+    if result.returncode:
+        raise ReleaseError(f"pip wheel: {result.stderr.strip()}")
     [file] = folder.glob("*.whl")
     return file
 

@@ -58,10 +58,10 @@ def build(folder: Path, version: str, registry: str, *, push: bool) -> tuple[lis
         if not missing:
             where = ["--push"] if push else ["--output", f"type=oci,dest={target}"]
             with tempfile.TemporaryDirectory() as scratch:
-                made = Path(scratch) / "made.json"
-                where += ["--metadata-file", str(made)]
+                metadata = Path(scratch) / "made.json"
+                where += ["--metadata-file", str(metadata)]
                 _docker("buildx", "build", "--platform", PLATFORMS, *base, *where, image.context)
-                digest = json.loads(made.read_text())["containerimage.digest"]
+                digest = json.loads(metadata.read_text())["containerimage.digest"]
         else:
             _docker("build", *base, image.context)
             _docker(*(["push", tag] if push else ["save", "--output", str(target), tag]))
@@ -96,15 +96,15 @@ def _missing() -> str:
     """Returns why Docker builds only for this machine's platform, or "" if it can build for several."""
     if os.environ.get("DOCKER_BUILDKIT") == "0":
         return "DOCKER_BUILDKIT is 0"
-    done = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False)
-    return "Docker has no plugin buildx here" if done.returncode else ""
+    result = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False)
+    return "Docker has no plugin buildx here" if result.returncode else ""
 
 
 def _docker(*arguments: str) -> str:
     # Without the plugin buildx, Docker's client can't use BuildKit.
     env = {**os.environ, **({"DOCKER_BUILDKIT": "0"} if _missing() else {})}
-    done = subprocess.run(["docker", *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        remedies = [remedy for words, remedy in _REMEDIES.items() if words in done.stderr]
-        raise ReleaseError("\n".join([f"docker {' '.join(arguments)}: {done.stderr.strip()[-2000:]}", *remedies]))
-    return done.stdout
+    result = subprocess.run(["docker", *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    if result.returncode:
+        remedies = [remedy for words, remedy in _REMEDIES.items() if words in result.stderr]
+        raise ReleaseError("\n".join([f"docker {' '.join(arguments)}: {result.stderr.strip()[-2000:]}", *remedies]))
+    return result.stdout

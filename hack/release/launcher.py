@@ -71,9 +71,9 @@ def make(parent, target):
 
 def run(command, hint):
     """Runs the command. Standard output is only for that of `kubectl triton`."""
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    if done.returncode:
-        sys.stderr.write(done.stdout.decode(errors="replace")[-2000:])
+    result = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if result.returncode:
+        sys.stderr.write(result.stdout.decode(errors="replace")[-2000:])
         fail(hint)
 
 

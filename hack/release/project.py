@@ -54,8 +54,8 @@ def check(release_version: str, *, dirty: bool) -> None:
 
 def git(*arguments: str) -> str:
     """Returns the output of a git command in this checkout."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return result.stdout.strip()
 
 
 def time() -> int:
@@ -65,13 +65,13 @@ def time() -> int:
 
 def kustomized(folder: str) -> str:
     """Returns the objects of a folder below manifests/, as `kubectl kustomize` writes them."""
-    done = subprocess.run(
+    result = subprocess.run(
         ["kubectl", "kustomize", MANIFESTS / folder], capture_output=True, text=True, check=False,
         env={**os.environ, "PATH": settings.search_path()},
     )  # fmt: skip
-    if done.returncode:
-        raise ReleaseError(f"kubectl kustomize {folder}: {done.stderr.strip()}")
-    return done.stdout
+    if result.returncode:
+        raise ReleaseError(f"kubectl kustomize {folder}: {result.stderr.strip()}")
+    return result.stdout
 
 
 def objects(text: str) -> list[Object]:

@@ -52,7 +52,7 @@ def _run(command: list[str]) -> bytes:
     path = settings.search_path()
     if not shutil.which(command[0], path=path):
         raise ReleaseError(f"signing with this key needs {command[0]} on PATH")
-    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PATH": path})
-    if done.returncode:
-        raise ReleaseError(f"{command[0]}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    result = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PATH": path})
+    if result.returncode:
+        raise ReleaseError(f"{command[0]}: {result.stderr.decode(errors='replace').strip()}")
+    return result.stdout

@@ -50,8 +50,8 @@ def _commit() -> str:
     """Returns the commit of the tested tree, with a plus if something isn't committed."""
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
+        result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return result.stdout.strip()
 
     return (git("rev-parse", "--short=12", "HEAD") or "no commit") + ("+" if git("status", "--porcelain") else "")
 

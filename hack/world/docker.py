@@ -29,8 +29,8 @@ def output(*command: str) -> str | None:
     """Returns the output of `docker …`, or None if it fails or docker isn't installed."""
     if shutil.which("docker") is None:
         return None
-    done = subprocess.run(["docker", *command], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
+    result = subprocess.run(["docker", *command], capture_output=True, text=True, check=False)
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def has(tag: str) -> bool:

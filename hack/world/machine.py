@@ -46,9 +46,9 @@ def unreachable() -> list[str]:
     """Returns the hosts of `probed` that don't answer within a few seconds."""
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=8)
     answers = {name: pool.submit(_answers, url) for name, url in probed().items()}
-    done, _ = concurrent.futures.wait(answers.values(), timeout=_PROBE_SECONDS)
+    completed, _ = concurrent.futures.wait(answers.values(), timeout=_PROBE_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
-    return [name for name, future in answers.items() if future not in done or not future.result()]
+    return [name for name, future in answers.items() if future not in completed or not future.result()]
 
 
 def _answers(url: str) -> bool:
@@ -133,10 +133,10 @@ def install(job: Job, packages: Collection[str]) -> None:
 
 
 def _installed() -> set[str]:
-    done = subprocess.run(
+    result = subprocess.run(
         ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package}\n"], capture_output=True, text=True, check=False
     )
-    return {line.split()[1] for line in done.stdout.splitlines() if line.startswith("ii")}
+    return {line.split()[1] for line in result.stdout.splitlines() if line.startswith("ii")}
 
 
 def must_be_installed(packages: Collection[str]) -> FailedError:

@@ -30,7 +30,7 @@ class Progress:
     """The progress of all parts. One thread calls it; its own thread redraws the bar."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done, self._ends = total, 0, 0.0
+        self._total, self._completed, self._ends = total, 0, 0.0
         self._running: dict[str, float] = {}
         self._start = self._printed = time.monotonic()
         self._bar = sys.stderr.isatty()
@@ -67,7 +67,7 @@ class Progress:
         """Marks the part as done and returns the seconds that it took."""
         with self._lock:
             took = time.monotonic() - self._running.pop(name)
-            self._done += 1
+            self._completed += 1
             self._ends = time.monotonic() + left
             self._clear()
             say(f"  made {name} in {minutes(took)}")
@@ -91,12 +91,12 @@ class Progress:
     def _text(self) -> str:
         parts = ", ".join(f"{n} ({minutes(s)})" if s >= 1 else n for n, s in self.running().items())
         spent = minutes(time.monotonic() - self._start)
-        return f"{self._done} of {self._total} parts, {spent}, about {roughly(self._left())} to go; making {parts}"
+        return f"{self._completed} of {self._total} parts, {spent}, about {roughly(self._left())} to go; making {parts}"
 
     def _draw(self) -> None:
         width = shutil.get_terminal_size().columns - 1
-        filled = round(12 * self._done / max(self._total, 1))
-        bar = f"[{'#' * filled}{'.' * (12 - filled)}] {self._done}/{self._total}"
+        filled = round(12 * self._completed / max(self._total, 1))
+        bar = f"[{'#' * filled}{'.' * (12 - filled)}] {self._completed}/{self._total}"
         spent = minutes(time.monotonic() - self._start)
         text = f"{bar} {spent}, ~{roughly(self._left())} to go: {', '.join(self._running)}"
         sys.stderr.write(f"\r\033[K{text[:width]}")

@@ -118,12 +118,12 @@ def _debian_packages() -> bool:
     if docker_is_ours:
         _stop_docker()
     say(f"removing the Debian packages {' '.join(sorted(ours))}")
-    done = subprocess.run(
+    result = subprocess.run(
         ["apt-get", "purge", "-y", "-qq", *sorted(ours)], capture_output=True, text=True, check=False,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
     )  # fmt: skip
-    if done.returncode:
-        say(f"apt-get purge failed: {done.stderr.strip().splitlines()[-1:]}")
+    if result.returncode:
+        say(f"apt-get purge failed: {result.stderr.strip().splitlines()[-1:]}")
         return False
     if docker_is_ours:
         for folder in _DOCKER_FOLDERS:

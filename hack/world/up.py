@@ -158,8 +158,8 @@ def _make_all(todo: dict[str, Step], keys: Mapping[str, str]) -> dict[str, float
                     jobs[name] = Job(name)
                     futures[pool.submit(_make, steps[name], jobs[name], keys[name])] = name
                 progress.started(names, schedule.forecast(left, progress.running() | dict.fromkeys(names, 0.0)))
-                done, _ = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED)
-                for future in done:
+                completed, _ = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED)
+                for future in completed:
                     name = futures.pop(future)
                     job = jobs.pop(name)
                     if isinstance(error := future.exception(), FailedError):

@@ -50,8 +50,8 @@ def archive(sources: str) -> str:
 
 
 def _apt_options() -> Iterator[str]:
-    done = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False)
-    return (line.rstrip(";") for line in done.stdout.splitlines() if _APT.match(line) and not line.endswith('"";'))
+    result = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False)
+    return (line.rstrip(";") for line in result.stdout.splitlines() if _APT.match(line) and not line.endswith('"";'))
 
 
 def pip_conf(environ: dict[str, str]) -> str:

@@ -38,8 +38,8 @@ def command() -> str | None:
 
 
 def _version(program: str) -> tuple[int, ...]:
-    done = subprocess.run([program, "version"], capture_output=True, text=True, check=False)
-    match = re.search(r"GitVersion:\s*v(\d+)\.(\d+)", done.stdout + done.stderr)
+    result = subprocess.run([program, "version"], capture_output=True, text=True, check=False)
+    match = re.search(r"GitVersion:\s*v(\d+)\.(\d+)", result.stdout + result.stderr)
     return (int(match[1]), int(match[2])) if match else (0,)
 
 

@@ -42,10 +42,12 @@ def _environment() -> dict[str, str]:
 
 def _version(go: str) -> tuple[int, ...]:
     try:
-        done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=_environment())
+        result = subprocess.run(
+            [go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=_environment()
+        )
     except OSError:
         return (0,)
-    numbers = done.stdout.strip().removeprefix("go").split(".")[:3]
+    numbers = result.stdout.strip().removeprefix("go").split(".")[:3]
     return tuple(int(n) for n in numbers) if all(n.isdigit() for n in numbers) else (0,)
 
 

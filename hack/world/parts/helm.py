@@ -43,8 +43,8 @@ def _usable() -> bool:
     """Whether our helm, or one on PATH, is Helm 4."""
     for candidate in (str(_FILE), shutil.which("helm")):
         if candidate and shutil.which(candidate):
-            done = subprocess.run([candidate, "version", "--short"], capture_output=True, text=True, check=False)
-            if done.returncode == 0 and re.match(r"v4\.", done.stdout):
+            result = subprocess.run([candidate, "version", "--short"], capture_output=True, text=True, check=False)
+            if result.returncode == 0 and re.match(r"v4\.", result.stdout):
                 return True
     return False
 

@@ -30,8 +30,8 @@ def _usable() -> bool:
     """Whether our kind, or one on PATH, has our minor version or a later one."""
     for candidate in (str(_FILE), shutil.which("kind")):
         if candidate and shutil.which(candidate):
-            done = subprocess.run([candidate, "version", "-q"], capture_output=True, text=True, check=False)
-            if done.returncode == 0 and _minor(done.stdout.strip()) >= _minor(settings.KIND):
+            result = subprocess.run([candidate, "version", "-q"], capture_output=True, text=True, check=False)
+            if result.returncode == 0 and _minor(result.stdout.strip()) >= _minor(settings.KIND):
                 return True
     return False
 

@@ -29,10 +29,10 @@ def _build(job: Job) -> None:
 def _usable() -> bool:
     for candidate in (str(_FILE), shutil.which("kubectl")):
         if candidate and shutil.which(candidate):
-            done = subprocess.run(
+            result = subprocess.run(
                 [candidate, "version", "--client", "-o", "json"], capture_output=True, text=True, check=False
             )
-            if done.returncode == 0 and abs(_minor(done.stdout) - int(settings.KUBERNETES.split(".")[1])) <= 1:
+            if result.returncode == 0 and abs(_minor(result.stdout) - int(settings.KUBERNETES.split(".")[1])) <= 1:
                 return True
     return False
 

@@ -63,10 +63,10 @@ def _build_image(job: Job) -> None:
 def _images() -> list[str]:
     """Returns the images that kubeadm starts."""
     command = [str(PROGRAMS / "kubeadm"), "config", "images", "list", f"--kubernetes-version={settings.KUBERNETES}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise FailedError(f"kubeadm doesn't say which images it starts: {done.stderr}")
-    return done.stdout.split()
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise FailedError(f"kubeadm doesn't say which images it starts: {result.stderr}")
+    return result.stdout.split()
 
 
 PARTS = [

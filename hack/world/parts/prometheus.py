@@ -24,8 +24,8 @@ def _usable() -> bool:
 
 
 def _version(tool: str) -> tuple[int, int]:
-    done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
-    match = re.match(r"\w+, version (\d+)\.(\d+)", done.stdout + done.stderr)
+    result = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
+    match = re.match(r"\w+, version (\d+)\.(\d+)", result.stdout + result.stderr)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
