@@ -96,19 +96,19 @@ def _commit(folder: Path, version: int) -> Path:
 def _run(pipeline: Pipeline, namespace: Namespace, context: Path, version: str) -> dict[str, float]:
     """Returns the seconds since the commit until each step."""
     start = time.time()
-    done = pipeline.run(NAME, context, TAG=f"v{version}")
+    result = pipeline.run(NAME, context, TAG=f"v{version}")
     complete = time.time()
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     [pod] = namespace.pods(NAME)
     answer = eventually(lambda: _first_answer(namespace, version), 60, "an answer of the new version", every=0.5)
-    return {**_lines(done), **{step: at - start for step, at in _of(pod).items()}, "answer": answer - start,
+    return {**_lines(result), **{step: at - start for step, at in _of(pod).items()}, "answer": answer - start,
             "complete": complete - start}  # fmt: skip
 
 
-def _lines(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
+def _lines(result: subprocess.CompletedProcess[str]) -> dict[str, float]:
     """Returns the seconds of the script's own steps; its clock has whole seconds."""
     durations = {}
-    for line in done.stdout.splitlines():
+    for line in result.stdout.splitlines():
         seconds, _, text = line.strip().partition("s  ")
         for word, step in (("building", "validated"), ("pushing", "built"), ("writing", "pushed")):
             if text.startswith(word):

@@ -90,12 +90,12 @@ def _load(address: str) -> Iterator[_Answers]:
 
     def ask() -> None:
         with tritonclient.grpc.InferenceServerClient(address) as client:
-            given = tritonclient.grpc.InferInput("INPUT", [1], "INT32")
-            given.set_data_from_numpy(np.array([1], np.int32))
+            tensor = tritonclient.grpc.InferInput("INPUT", [1], "INT32")
+            tensor.set_data_from_numpy(np.array([1], np.int32))
             while not stop.wait(_PAUSE_SECONDS):
                 start = time.monotonic()
                 try:
-                    client.infer("echo", [given], client_timeout=30.0)
+                    client.infer("echo", [tensor], client_timeout=30.0)
                 except InferenceServerException as error:
                     answers.errors.append(str(error))
                 else:
@@ -114,5 +114,5 @@ def _load(address: str) -> Iterator[_Answers]:
 
 def _memory(container: str) -> int:
     """Returns the resident memory of all processes of the container, in KiB."""
-    done = subprocess.run(["docker", "top", container, "-o", "pid,rss"], capture_output=True, text=True, check=True)
-    return sum(int(line.split()[1]) for line in done.stdout.splitlines()[1:])
+    result = subprocess.run(["docker", "top", container, "-o", "pid,rss"], capture_output=True, text=True, check=True)
+    return sum(int(line.split()[1]) for line in result.stdout.splitlines()[1:])

@@ -52,7 +52,7 @@ def run(world: World, load: Load, name: str) -> Outcome:
         late=figures.late_seconds(recorded.arrived, within, PER_SERVER),
         unavoidable=figures.late_seconds(recorded.arrived, [Change(0, MOST, MOST)], PER_SERVER),
         mean=round(figures.mean_servers(within, seconds), 2),
-        most=max(change.wanted for change in within),
+        most=max(change.desired for change in within),
         oscillations=figures.oscillations(within),
         reaction=None if load.step is None else figures.first_rise(within, load.step),
         **recorded.tally,
@@ -95,7 +95,7 @@ def killed_operator(world: World) -> bool:
     changes = recorded.changes
     print(f"the operator was killed at {killed:.0f} s: {changes} {recorded.tally}", file=sys.stderr, flush=True)
     world.delete("no-operator")
-    return changes[-1].wanted >= _NEEDED and not figures.falls(changes, begin, end)
+    return changes[-1].desired >= _NEEDED and not figures.falls(changes, begin, end)
 
 
 def killed_prometheus(world: World) -> bool:
@@ -107,7 +107,7 @@ def killed_prometheus(world: World) -> bool:
     changes = recorded.changes
     print(f"without Prometheus: {changes} {recorded.tally}", file=sys.stderr, flush=True)
     world.delete("no-prometheus")
-    return changes[-1].wanted >= _NEEDED and not figures.falls(changes, 0, end)
+    return changes[-1].desired >= _NEEDED and not figures.falls(changes, 0, end)
 
 
 def of_engine(runs: Runs, engine: str) -> dict[str, object]:

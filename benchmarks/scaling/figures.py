@@ -15,7 +15,7 @@ class Change:
     """The Deployment from `at` on, in seconds since the load began: servers requested, and ready servers."""
 
     at: float
-    wanted: int
+    desired: int
     ready: int
 
 
@@ -59,7 +59,7 @@ def mean_servers(changes: Sequence[Change], seconds: float) -> float:
     """Returns the mean number of servers that were requested."""
     ends = [*(change.at for change in changes[1:]), seconds]
     parts = (
-        change.wanted * max(0.0, min(end, seconds) - max(0.0, change.at))
+        change.desired * max(0.0, min(end, seconds) - max(0.0, change.at))
         for change, end in zip(changes, ends, strict=True)
     )
     return sum(parts) / seconds
@@ -67,20 +67,20 @@ def mean_servers(changes: Sequence[Change], seconds: float) -> float:
 
 def first_rise(changes: Sequence[Change], since: float) -> float | None:
     """Returns the seconds from `since` to the first rise of the servers that were requested; None without one."""
-    rises = (b.at for a, b in itertools.pairwise(changes) if b.wanted > a.wanted and b.at >= since)
+    rises = (b.at for a, b in itertools.pairwise(changes) if b.desired > a.desired and b.at >= since)
     at = next(rises, None)
     return None if at is None else at - since
 
 
 def oscillations(changes: Sequence[Change]) -> int:
     """Returns how often the number of servers changes its direction within the window."""
-    moves = [(b.at, b.wanted > a.wanted) for a, b in itertools.pairwise(changes) if a.wanted != b.wanted]
+    moves = [(b.at, b.desired > a.desired) for a, b in itertools.pairwise(changes) if a.desired != b.desired]
     return sum(up != was and at - before <= WINDOW_SECONDS for (before, was), (at, up) in itertools.pairwise(moves))
 
 
 def falls(changes: Sequence[Change], begin: float, end: float) -> bool:
     """Returns whether the number of servers that were requested falls between `begin` and `end`."""
-    return any(b.wanted < a.wanted and begin <= b.at <= end for a, b in itertools.pairwise(changes))
+    return any(b.desired < a.desired and begin <= b.at <= end for a, b in itertools.pairwise(changes))
 
 
 def _at(changes: Sequence[Change], second: float) -> Change:

@@ -91,7 +91,7 @@ class World:
         for name in names:
             self._namespace.wait_until_complete(name)
         for name in names:
-            Subject(self._monitoring, self._namespace, name).known(hurry=True)
+            Subject(self._monitoring, self._namespace, name).wait_for_metrics(hurry=True)
             # KEDA creates it some time after the ScaledObject.
             find = partial(self._namespace.api.find, "HorizontalPodAutoscaler", name)
             eventually(find, 120, f"the autoscaler of {name}")

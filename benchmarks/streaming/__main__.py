@@ -60,7 +60,7 @@ def latencies(world: World, seconds: float) -> Results:
         # A new TritonModel, so that the histograms have only this load.
         name = f"times-{number}"
         world.serve(name, _SLOTS)
-        world.known(name)
+        world.wait_for_metrics(name)
         with world.reads(name, readers, tokens, pause) as result:
             # The same minutes on both sides, without the beginning, while the load stays the same.
             time.sleep(_WARM_SECONDS)
@@ -206,7 +206,7 @@ def trace(world: World) -> Results:
     name = "trace"
     scaling = {"engine": "Direct", "min": 1, "max": 3}
     world.serve(name, annotations={PER_REPLICA: f"{world.capacity}"}, autoscaling=scaling)
-    world.known(name)
+    world.wait_for_metrics(name)
     numbers = Replicas(world.namespace.api, name)
     result = world.replays(name)
     time.sleep(_SCRAPE_SECONDS * 2)
@@ -280,12 +280,12 @@ def main() -> int:
     results: Results = {}
     with cluster.namespace(f"streaming-{uuid.uuid4().hex[:5]}") as namespace:
         world = World(namespace, Monitoring(cluster), options.capacity)
-        wanted = options.only.split(",")
-        if {"left", "live", "alert"} & set(wanted):
+        selection = options.only.split(",")
+        if {"left", "live", "alert"} & set(selection):
             world.serve(SERVER)
-            world.known(SERVER)
+            world.wait_for_metrics(SERVER)
         for name, measure in measures.items():
-            if name in wanted:
+            if name in selection:
                 say(f"{name}:")
                 results |= measure(world)
         version = cluster.api.request("GET", "/version")["gitVersion"]

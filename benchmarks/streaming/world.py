@@ -98,7 +98,7 @@ class World:
         eventually(lambda: self.is_live(name, limit), 120, lambda: self.namespace.conditions_text(name))
         return time.monotonic() - start
 
-    def known(self, name: str) -> None:
+    def wait_for_metrics(self, name: str) -> None:
         """Waits until Prometheus has the rules and the servers' counters."""
         own = f'namespace="{self.namespace.name}",tritonmodel="{name}"'
 

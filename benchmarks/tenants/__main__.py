@@ -143,9 +143,9 @@ def measure(plane: ControlPlane, folder: Path, options: argparse.Namespace, say:
         )  # fmt: skip
         stack.callback(attacker.close)
         # The default of the installation; tests use 0.
-        asked = f"127.0.0.1:{ports.free()[0]}"
+        hostile_address = f"127.0.0.1:{ports.free()[0]}"
         operator = stack.enter_context(
-            limited.running(kubeconfig, folder, PROGRESS_SECONDS="5", PROMETHEUS_URL=f"http://{asked}")
+            limited.running(kubeconfig, folder, PROGRESS_SECONDS="5", PROMETHEUS_URL=f"http://{hostile_address}")
         )
         eventually(lambda: operator.operator.is_leader(), 60, lambda: operator.operator.log)
         others.settle()
@@ -158,7 +158,9 @@ def measure(plane: ControlPlane, folder: Path, options: argparse.Namespace, say:
                 helper.send("on")
             if watched is None:
                 page = lambda: operator.operator.get("/metrics")  # noqa: E731
-                watched = stack.enter_context(scraped.scraping(plane.api, options.models, folder, page, asked))
+                watched = stack.enter_context(
+                    scraped.scraping(plane.api, options.models, folder, page, hostile_address)
+                )
             pids = {
                 **{name: program.process.pid for name, program in plane.programs.items()},
                 "operator": operator.operator.process.pid,

@@ -70,13 +70,13 @@ class Scraped:
 
 
 @contextlib.contextmanager
-def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], asked: str) -> Iterator[Scraped]:
+def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], hostile_address: str) -> Iterator[Scraped]:
     """Runs both Prometheuses with the PodMonitors and PrometheusRules of the hostile TritonModels.
 
     The hostile one applies changes of PodMonitors, as prometheus-operator does.
 
     - `operator`: returns the operator's own metrics page.
-    - `asked`: the address at which the operator queries the Prometheus with hostile servers.
+    - `hostile_address`: the address at which the operator queries the Prometheus with hostile servers.
     """
     within = api.in_namespace(attack.NAMESPACE)
     groups = [
@@ -110,7 +110,7 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], ask
 
         # The honest one first, because the operator deletes PodMonitors as soon as the other one runs.
         quiet = start("honest", honest)
-        prometheuses = start("hostile", hostile, asked), quiet
+        prometheuses = start("hostile", hostile, hostile_address), quiet
         scraped = Scraped(prometheuses, lambda: prometheuses[0].scrape(configs(hostile)))
         try:
             yield scraped

@@ -55,7 +55,7 @@ def main() -> int:
         subject = Subject(monitoring, namespace, "echo")
         namespace.deploy("echo", cluster.image("echo", "v1"), **SPEC)
         subject.annotate("tritonoperator.io/max-qps=1000")
-        subject.known()
+        subject.wait_for_metrics()
         before = subject.lives()
         changes = measure(subject, runs)
         restarted = restarts(before, subject.lives())

@@ -32,7 +32,7 @@ def test_adds_a_server_itself_and_leaves_the_removal_to_the_autoscaler(
     namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
     namespace.wait_until_complete("echo")
     subject = Subject(monitoring, namespace, "echo")
-    subject.known(hurry=True)
+    subject.wait_for_metrics(hurry=True)
     replicas = Replicas(namespace.api, "echo")
     with load(namespace, "echo", 20) as traffic:
         # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.

@@ -82,7 +82,7 @@ def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_c
         print(f"{time.monotonic() - began:.0f} s: {text}")
 
     subject = Subject(monitoring, namespace, "echo")
-    subject.known(hurry=True)
+    subject.wait_for_metrics(hurry=True)
     eventually(lambda: owner(namespace) == "TritonModel", 60, lambda: described(namespace))
     old_lives = subject.lives()
     echo, echoes = Replicas(namespace.api, "echo"), Autoscalers(namespace.api, "echo")

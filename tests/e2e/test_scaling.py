@@ -33,7 +33,7 @@ def scaled(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespace
     shared_namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
     shared_namespace.wait_until_complete("echo")
     subject = Subject(monitoring, shared_namespace, "echo")
-    subject.known(hurry=True)
+    subject.wait_for_metrics(hurry=True)
     return subject
 
 

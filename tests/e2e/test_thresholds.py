@@ -44,7 +44,7 @@ def subjects(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespa
     subjects = {name: Subject(monitoring, shared_namespace, name) for name in names}
     for name, subject in subjects.items():
         shared_namespace.wait_until_complete(name)
-        subject.known(hurry=True)
+        subject.wait_for_metrics(hurry=True)
     return subjects
 
 

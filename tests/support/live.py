@@ -45,7 +45,7 @@ class Subject:
         self._monitoring, self._namespace, self.name = monitoring, namespace, name
         self._up = itertools.cycle((True, False))
 
-    def known(self, hurry: bool = False, seconds: float = 240) -> None:
+    def wait_for_metrics(self, hurry: bool = False, seconds: float = 240) -> None:
         """Waits until Prometheus has the operator's metric, the rules and the server's metrics.
 
         `hurry`: see Monitoring.hurry.

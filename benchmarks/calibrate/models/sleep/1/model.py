@@ -20,4 +20,4 @@ class TritonPythonModel:
         self.end = (self.end if now - self.end < OVERHEAD_SECONDS else now) + SECONDS
         time.sleep(self.end - now)
         inputs = [pb_utils.get_input_tensor_by_name(request, "INPUT").as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", given)]) for given in inputs]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", values)]) for values in inputs]
