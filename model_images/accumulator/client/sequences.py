@@ -42,8 +42,8 @@ class Answer(NamedTuple):
 
 def addresses(host: str, port: int) -> list[str]:
     """Returns host:port of each pod of a headless Service, in random order. Pods that terminate aren't in the DNS."""
-    found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    ordered = [f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}" for ip in sorted(map(str, found))]
+    ips = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    ordered = [f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}" for ip in sorted(map(str, ips))]
     random.shuffle(ordered)
     return ordered
 
@@ -180,9 +180,9 @@ def main() -> int:
             )
             for _ in range(arguments.sequences)
         ]
-    for one in sent:
+    for future in sent:
         try:
-            print(json.dumps(one.result()))
+            print(json.dumps(future.result()))
         except SequenceLostError as error:
             print(error, file=sys.stderr)
             failed = True

@@ -61,23 +61,23 @@ def main() -> int:
     arguments = parser.parse_args()
     url = arguments.url or ("localhost:8001" if arguments.grpc else "localhost:8000")
     # As strings: gRPC parameters can't be fractions, and the server reports invalid numbers.
-    given = {name: getattr(arguments, name) for name in ("confidence", "iou", "top_k")}
-    parameters = {name: value for name, value in given.items() if value is not None}
+    thresholds = {name: getattr(arguments, name) for name in ("confidence", "iou", "top_k")}
+    parameters = {name: value for name, value in thresholds.items() if value is not None}
     if parameters and arguments.raw:
         parser.error("--raw can't send parameters; leave out --raw or --confidence, --iou and --top-k")
     refused = 0
     for path in arguments.images:
         try:
             if arguments.raw:
-                found = detect_raw(path.read_bytes(), url, arguments.model)
+                answer = detect_raw(path.read_bytes(), url, arguments.model)
             else:
                 protocol = "grpc" if arguments.grpc else "http"
-                found = detect(path.read_bytes(), url, arguments.model, protocol, parameters)
+                answer = detect(path.read_bytes(), url, arguments.model, protocol, parameters)
         except Exception as error:
             print(f"{path}: {error}", file=sys.stderr)
             refused = 1
             continue
-        print(json.dumps({"file": str(path), **found}, ensure_ascii=False))
+        print(json.dumps({"file": str(path), **answer}, ensure_ascii=False))
     return refused
 
 

@@ -25,11 +25,11 @@ def draw(image: Image.Image, detections: list[dict[str, Any]]) -> Image.Image:
     pen = ImageDraw.Draw(out)
     width = max(2, round(max(image.size) / 250))
     font = ImageFont.load_default(size=max(12, round(max(image.size) / 55)))
-    for found in reversed(detections):
-        colour = COLOURS[found["class_id"] % len(COLOURS)]
-        left, top, right, bottom = found["box"]
+    for detection in reversed(detections):
+        colour = COLOURS[detection["class_id"] % len(COLOURS)]
+        left, top, right, bottom = detection["box"]
         pen.rectangle((left, top, right, bottom), outline=colour, width=width)
-        text = f" {found['label']} {found['score']:.2f} "
+        text = f" {detection['label']} {detection['score']:.2f} "
         _, _, wide, high = pen.textbbox((0, 0), text, font=font)
         # Above the box if there is room, else inside; never beyond the right edge.
         x, y = max(0, min(left, image.width - wide)), top - high - 2 if top > high + 2 else top
@@ -48,7 +48,7 @@ def scaled(
 ) -> tuple[Image.Image, list[dict[str, Any]]]:
     """Returns the image and the boxes, scaled to `height` pixels."""
     by = height / image.height
-    boxes = [{**found, "box": [side * by for side in found["box"]]} for found in detections]
+    boxes = [{**detection, "box": [side * by for side in detection["box"]]} for detection in detections]
     return image.resize((round(image.width * by), height), Image.Resampling.LANCZOS), boxes
 
 

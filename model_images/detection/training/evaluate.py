@@ -61,8 +61,8 @@ class Detector:
     def detect(self, jpeg: bytes, thresholds: Thresholds = SERVED) -> Detections:
         """Returns the boxes in pixels of the image."""
         rows, height, width = self.rows(jpeg)
-        found = select(rows, thresholds)
-        return found._replace(boxes=to_image(found.boxes, height, width))
+        detections = select(rows, thresholds)
+        return detections._replace(boxes=to_image(detections.boxes, height, width))
 
 
 def evaluate(detector: Detector, count: int, seed: int = SEED) -> dict[str, Score]:
@@ -71,11 +71,11 @@ def evaluate(detector: Detector, count: int, seed: int = SEED) -> dict[str, Scor
     scores: dict[int, list[npt.NDArray[np.float32]]] = {k: [] for k in range(len(CLASSES))}
     truths = [0] * len(CLASSES)
     for drawn, jpeg in unseen(count, seed):
-        found = detector.detect(jpeg, CURVE)
+        detections = detector.detect(jpeg, CURVE)
         for k in range(len(CLASSES)):
-            mine, theirs = found.classes == k, drawn.classes == k
-            right[k].append(hits(found.boxes[mine], found.scores[mine], drawn.boxes[theirs]))
-            scores[k].append(found.scores[mine])
+            mine, theirs = detections.classes == k, drawn.classes == k
+            right[k].append(hits(detections.boxes[mine], detections.scores[mine], drawn.boxes[theirs]))
+            scores[k].append(detections.scores[mine])
             truths[k] += int(theirs.sum())
     out = {}
     for k, name in enumerate(CLASSES):
@@ -108,12 +108,14 @@ def main() -> None:
         for name, scores in on_photos(detector, arguments.photos).items():
             print(f"{name}: {len(scores)} boxes, highest score {max(scores, default=0):.2f}")
         return
-    found = evaluate(detector, arguments.images, arguments.seed)
+    class_scores = evaluate(detector, arguments.images, arguments.seed)
     print("| Class | Shapes | Precision | Recall | AP@0.5 |\n|---|---|---|---|---|")
-    for name, s in found.items():
+    for name, s in class_scores.items():
         print(f"| {name} | {s.truths} | {s.precision:.3f} | {s.recall:.3f} | {s.average_precision:.3f} |")
-    means = [np.mean([getattr(s, f) for s in found.values()]) for f in ("precision", "recall", "average_precision")]
-    print(f"| all | {sum(s.truths for s in found.values())} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
+    means = [
+        np.mean([getattr(s, f) for s in class_scores.values()]) for f in ("precision", "recall", "average_precision")
+    ]
+    print(f"| all | {sum(s.truths for s in class_scores.values())} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
     print(f"\nTime of the network for one image on one thread: median {np.median(detector.seconds) * 1e3:.1f} ms")
 
 

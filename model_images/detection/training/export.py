@@ -58,10 +58,10 @@ def export(params: Params, classes: int, path: Path) -> None:
 
     image = np.random.default_rng(0).random((2, SIZE, SIZE, 3), np.float32)
     raws = network(JaxOperations(params, 5 + classes, training=False), jnp.asarray(image))
-    wanted = np.concatenate(
+    expected = np.concatenate(
         [np.asarray(decode(r, s)).transpose(0, 3, 1, 2, 4).reshape(2, -1, 5 + classes) for s, r in enumerate(raws)], 1
     )
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"images": image.transpose(0, 3, 1, 2)})
-    if not np.allclose(found[..., : 5 + classes], wanted, rtol=1e-3, atol=1e-2):
-        raise ValueError(f"ONNX and JAX differ by {np.abs(found[..., : 5 + classes] - wanted).max()}")
+    (output,) = session.run(None, {"images": image.transpose(0, 3, 1, 2)})
+    if not np.allclose(output[..., : 5 + classes], expected, rtol=1e-3, atol=1e-2):
+        raise ValueError(f"ONNX and JAX differ by {np.abs(output[..., : 5 + classes] - expected).max()}")

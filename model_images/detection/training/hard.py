@@ -28,10 +28,10 @@ def part(photos: Photos, seed: int, index: int) -> npt.NDArray[np.uint8]:
 
 def hard_parts(model: Path, photos: Photos, seed: int, count: int, least: float = 0.1) -> tuple[tuple[int, int], ...]:
     """Returns the seed and index of each of `count` parts in which the network's best box has a score above `least`."""
-    detector, found = Detector(model), []
+    detector, parts = Detector(model), []
     for index in range(count):
         # PNG keeps every pixel.
         rows, *_ = detector.rows(cv2.imencode(".png", part(photos, seed, index))[1].tobytes())
         if (rows[:, 4] * rows[:, 5:].max(axis=1)).max() > least:
-            found.append((seed, index))
-    return tuple(found)
+            parts.append((seed, index))
+    return tuple(parts)

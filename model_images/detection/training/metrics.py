@@ -48,9 +48,9 @@ def hits(boxes: Array, scores: Array, truths: Array, threshold: float = 0.5) -> 
 def score(right: Flags, scores: Array, truths: int) -> Score:
     """Returns the scores of all boxes [n] of a class over all images; `truths` is the number of true boxes."""
     ordered = right[np.argsort(-scores, kind="stable")]
-    found = np.cumsum(ordered)
-    precision = found / np.arange(1, len(ordered) + 1)
-    recall = found / max(truths, 1)
+    matches = np.cumsum(ordered)
+    precision = matches / np.arange(1, len(ordered) + 1)
+    recall = matches / max(truths, 1)
     # The area under the curve, with the precision made monotonic from the right.
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     area = float((np.diff(recall, prepend=0) * envelope).sum())

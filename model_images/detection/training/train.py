@@ -51,11 +51,11 @@ def sample(
     rng = np.random.default_rng([seed, index])
     height, width = size(rng)
     if backgrounds.hard and rng.random() < backgrounds.hard_share:
-        found = part(backgrounds.photos, *backgrounds.hard[int(rng.integers(len(backgrounds.hard)))])
+        crop = part(backgrounds.photos, *backgrounds.hard[int(rng.integers(len(backgrounds.hard)))])
         if rng.random() < 0.5:
-            found = np.ascontiguousarray(found[:, ::-1])
-        height, width = found.shape[:2]
-        image, boxes, classes = scene(rng, height, width, 0, found)
+            crop = np.ascontiguousarray(crop[:, ::-1])
+        height, width = crop.shape[:2]
+        image, boxes, classes = scene(rng, height, width, 0, crop)
     elif backgrounds.share and rng.random() < backgrounds.share:
         photo = backgrounds.photos[int(rng.integers(len(backgrounds.photos)))]
         most = 0 if rng.random() < backgrounds.empty else 10

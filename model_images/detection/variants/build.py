@@ -101,8 +101,8 @@ def build(out: Path, model: onnx.ModelProto, instances: int, keep: int, device: 
     write(out, "postprocess", "_filter", fewer)
     write(out, "detection", "_filter", steps(preprocess="_bytes", yolov5s="_filter", postprocess="_filter"))
 
-    given = "TYPE_FP32 dims: [ 3, 640, 640 ]"
-    from_bytes = {given: given.replace("FP32", "UINT8")}
+    input_text = "TYPE_FP32 dims: [ 3, 640, 640 ]"
+    from_bytes = {input_text: input_text.replace("FP32", "UINT8")}
     in_bytes = bytes_first(model)
     networks = {
         write(out, "yolov5s", "", placed): model,

@@ -12,8 +12,8 @@ def bytes_first(model: onnx.ModelProto) -> onnx.ModelProto:
     out.CopyFrom(model)
     graph = out.graph
     _rename(graph, "images", "images_scaled")
-    given = graph.input[0]
-    given.name, given.type.tensor_type.elem_type = "images", TensorProto.UINT8
+    images = graph.input[0]
+    images.name, images.type.tensor_type.elem_type = "images", TensorProto.UINT8
     # The same product as in letterbox.py, so that the boxes are the same to the last bit.
     graph.initializer.append(numpy_helper.from_array(np.float32(1 / 255), "one_255th"))
     head = [

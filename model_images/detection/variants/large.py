@@ -41,7 +41,7 @@ class Yolov5s(Graph):
         weights = self.rng.normal(0, deviation, (channels, inputs, kernel, kernel))
         y = self._convolved(x, weights, np.zeros(channels), stride, pad)
         z = self.node("Mul", [y, self.node("Sigmoid", [y])])
-        return self._known(z, channels, self.size[y])
+        return self._record(z, channels, self.size[y])
 
     def head(self, x: str) -> str:
         """1×1 convolution to raw predictions [n, 255, h, w]. `scale_heads` sets its weights."""
@@ -49,7 +49,7 @@ class Yolov5s(Graph):
         norm = [self.constant(np.ones(inputs)), self.constant(np.zeros(inputs))]
         y = self.node("InstanceNormalization", [x, *norm])
         # Clip outliers, which would give many classes the same high score.
-        x = self._known(self.node("Clip", [y, *self.outermost]), inputs, self.size[x])
+        x = self._record(self.node("Clip", [y, *self.outermost]), inputs, self.size[x])
         weights = self.rng.normal(0, np.sqrt(1 / inputs), (3 * COLUMNS, inputs, 1, 1))
         return self._convolved(x, weights, np.zeros(3 * COLUMNS), 1, 0)
 
@@ -58,7 +58,7 @@ class Yolov5s(Graph):
         y = self.conv(x, channels // 2)
         for _ in range(depth):
             z = self.conv(self.conv(y, channels // 2), channels // 2, 3)
-            y = self._known(self.add(y, z), channels // 2, self.size[y]) if shortcut else z
+            y = self._record(self.add(y, z), channels // 2, self.size[y]) if shortcut else z
         return self.conv(self.concat([y, self.conv(x, channels // 2)]), channels)
 
     def sppf(self, x: str, channels: int) -> str:
@@ -66,19 +66,19 @@ class Yolov5s(Graph):
         parts = [self.conv(x, self.channels[x] // 2)]
         for _ in range(3):
             y = self.node("MaxPool", [parts[-1]], kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1])
-            parts.append(self._known(y, self.channels[parts[0]], self.size[x]))
+            parts.append(self._record(y, self.channels[parts[0]], self.size[x]))
         return self.conv(self.concat(parts), channels)
 
     def concat(self, parts: Sequence[str]) -> str:
         """Concatenates along the channels."""
         y = self.node("Concat", list(parts), axis=1)
-        return self._known(y, sum(self.channels[p] for p in parts), self.size[parts[0]])
+        return self._record(y, sum(self.channels[p] for p in parts), self.size[parts[0]])
 
     def up(self, x: str) -> str:
         """See Graph."""
-        return self._known(super().up(x), self.channels[x], 2 * self.size[x])
+        return self._record(super().up(x), self.channels[x], 2 * self.size[x])
 
-    def _known(self, x: str, channels: int, size: int) -> str:
+    def _record(self, x: str, channels: int, size: int) -> str:
         self.channels[x], self.size[x] = channels, size
         return x
 
@@ -87,7 +87,7 @@ class Yolov5s(Graph):
         kernel = weights.shape[2:]
         names = [x, self.constant(weights), self.constant(bias)]
         y = str(self.node("Conv", names, strides=[stride] * 2, pads=[pad] * 4, kernel_shape=list(kernel)))
-        self._known(y, len(bias), (self.size[x] + 2 * pad - kernel[0]) // stride + 1)
+        self._record(y, len(bias), (self.size[x] + 2 * pad - kernel[0]) // stride + 1)
         self.parameters += weights.size + bias.size
         self.flops += 2 * weights.size * self.size[y] ** 2
         return y
@@ -113,15 +113,15 @@ def scale_heads(op: Yolov5s, raws: list[str], images: Floats) -> None:
         helper.make_tensor_value_info(raw, TensorProto.FLOAT, ["batch", 3 * COLUMNS, SIZE // s, SIZE // s])
         for raw, s in zip(raws, STRIDES, strict=True)
     ]
-    given = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, SIZE, SIZE])
-    model = checked(helper.make_graph(op.nodes, "heads", [given], outputs, op.weights))
+    input_info = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, SIZE, SIZE])
+    model = checked(helper.make_graph(op.nodes, "heads", [input_info], outputs, op.weights))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     # One image at a time, to use little memory.
-    found = [session.run(None, {"images": image[None]}) for image in images]
+    predictions = [session.run(None, {"images": image[None]}) for image in images]
     by_name = {weight.name: weight for weight in op.weights}
     for scale, raw in enumerate(raws):
-        logits = np.concatenate([f[scale] for f in found]).transpose(1, 0, 2, 3).reshape(3, COLUMNS, -1)
-        factor, shift = _wanted(logits)
+        logits = np.concatenate([f[scale] for f in predictions]).transpose(1, 0, 2, 3).reshape(3, COLUMNS, -1)
+        factor, shift = _factor_and_shift(logits)
         conv = next(node for node in op.nodes if raw in node.output)
         weights, bias = (by_name[name] for name in conv.input[1:])
         old = onnx.numpy_helper.to_array(weights)
@@ -129,7 +129,7 @@ def scale_heads(op: Yolov5s, raws: list[str], images: Floats) -> None:
         bias.CopyFrom(onnx.numpy_helper.from_array(shift.reshape(-1), bias.name))
 
 
-def _wanted(logits: Floats) -> tuple[Floats, Floats]:
+def _factor_and_shift(logits: Floats) -> tuple[Floats, Floats]:
     """Returns the factor and shift, each [3, 85], that give logits [3, 85, n] the wanted distribution."""
     mean, deviation = logits.mean(axis=2), logits.std(axis=2) + 1e-6
     target_mean, target_deviation = np.full_like(mean, CLASS[0]), np.full_like(mean, CLASS[1])

@@ -143,13 +143,13 @@ def talk(rng: random.Random) -> str:
     name, friend = rng.choice(NAMES["He"]), rng.choice(NAMES["She"])
     lines = [f'"Good morning, {friend}," said {name} the {rng.choice(ANIMALS)}.']
     for _ in range(rng.randint(1, 3)):
-        asked = rng.choice([
+        exchange = rng.choice([
             (f"Where is my {(thing := rng.choice(THINGS))}?", f"Your {thing} is {rng.choice(PLACES)}"),
             ("What do you like to do?", f"I like to {rng.choice(HOBBIES)}"),
             ("How are you?", f"I am {rng.choice(FEELINGS)}, thank you"),
             (f"How many {plural(rng.choice(ANIMALS))} do you see?", f"I see {rng.choice(NUMBERS[1:])} of them"),
         ])  # fmt: skip
-        lines += [f'"{asked[0]}" asked {name}.', f'"{asked[1]}," said {friend}.']
+        lines += [f'"{exchange[0]}" asked {name}.', f'"{exchange[1]}," said {friend}.']
     return "\n".join([*lines, rng.choice(ENDS)])
 
 

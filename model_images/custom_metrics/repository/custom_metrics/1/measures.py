@@ -24,9 +24,9 @@ class Measures:
 
     def _make(self, name: str, kind: str, description: str, labels: dict[str, str], **options: Any) -> Any:
         family = pb_utils.MetricFamily
-        made = family(name=f"custom_metrics_{name}", description=description, kind=getattr(family, kind))
-        self._families.append(made)
-        return made.Metric(labels=labels, **options)
+        metric_family = family(name=f"custom_metrics_{name}", description=description, kind=getattr(family, kind))
+        self._families.append(metric_family)
+        return metric_family.Metric(labels=labels, **options)
 
     def batch(self, rows: int, values: int, seconds: float) -> None:
         """Reports a batch. Each metric costs a message to the server process, so report once per batch, not per row."""

@@ -49,13 +49,13 @@ def select(rows: Floats, thresholds: Thresholds) -> Detections:
     # Move the classes apart, so that one pass of NMS suppresses only within each class.
     step = float(corners.max() - corners.min()) + 1
     apart = corners[:, :2] + classes[:, None] * step
-    kept = cv2.dnn.NMSBoxes(
+    indices = cv2.dnn.NMSBoxes(
         np.concatenate([apart, sides], axis=1).tolist(),
         scores.tolist(),
         thresholds.score,
         thresholds.iou,
     )
-    chosen = np.asarray(kept, np.int64).ravel()[: thresholds.max_boxes]
+    chosen = np.asarray(indices, np.int64).ravel()[: thresholds.max_boxes]
     return Detections(corners[chosen], scores[chosen], classes[chosen])
 
 
@@ -70,7 +70,7 @@ def to_image(boxes: Floats, height: int, width: int) -> Floats:
     return clipped
 
 
-def to_json(found: Detections, height: int, width: int, labels: Sequence[str]) -> bytes:
+def to_json(detections: Detections, height: int, width: int, labels: Sequence[str]) -> bytes:
     """Returns the detections as JSON in UTF-8. A class without a label is named class_<id>."""
     return json.dumps(
         {
@@ -83,7 +83,7 @@ def to_json(found: Detections, height: int, width: int, labels: Sequence[str]) -
                     "label": labels[class_id] if class_id < len(labels) else f"class_{class_id}",
                 }
                 for box, score, class_id in zip(
-                    found.boxes.tolist(), found.scores.tolist(), found.classes.tolist(), strict=True
+                    detections.boxes.tolist(), detections.scores.tolist(), detections.classes.tolist(), strict=True
                 )
             ],
         },
@@ -93,5 +93,5 @@ def to_json(found: Detections, height: int, width: int, labels: Sequence[str]) -
 
 def detect(rows: Floats, height: int, width: int, labels: Sequence[str], thresholds: Thresholds) -> bytes:
     """Returns the JSON for one image's rows [r, 5 + classes]; `height` and `width` are the upright image's."""
-    found = select(rows, thresholds)
-    return to_json(found._replace(boxes=to_image(found.boxes, height, width)), height, width, labels)
+    detections = select(rows, thresholds)
+    return to_json(detections._replace(boxes=to_image(detections.boxes, height, width)), height, width, labels)

@@ -19,9 +19,11 @@ def requested(parameters: str, defaults: Thresholds) -> Thresholds:
 
     Ignores other parameters, which are for Triton or other models. Raises ParameterError.
     """
-    given = json.loads(parameters) if parameters else {}
-    found = {field: _number(name, given[name], defaults.max_boxes) for name, field in NAMES.items() if name in given}
-    return defaults._replace(**found) if found else defaults
+    values = json.loads(parameters) if parameters else {}
+    thresholds = {
+        field: _number(name, values[name], defaults.max_boxes) for name, field in NAMES.items() if name in values
+    }
+    return defaults._replace(**thresholds) if thresholds else defaults
 
 
 def _number(name: str, value: Any, max_boxes: int) -> Any:

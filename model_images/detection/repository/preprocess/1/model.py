@@ -44,18 +44,18 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> list[Any]:
         """Decodes each image into its place in the batch. An image that can't be decoded fails only its request."""
         started = time.perf_counter_ns()
-        given = [pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel() for request in requests]
-        images = [image for part in given for image in part]
+        inputs = [pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel() for request in requests]
+        images = [image for part in inputs for image in part]
         # Triton has just checked the first request for cancellation; the others may be cancelled while they wait.
-        whose = [request for request, part in zip(requests, given, strict=True) for _ in part]
+        whose = [request for request, part in zip(requests, inputs, strict=True) for _ in part]
         whose[:1] = [None] * len(whose[:1])
         # For a single image another thread would only cost time.
         several = self.threads.map if len(images) > 1 else map
-        done = list(several(self._process, images, whose, self.batch))
-        self.measures.batch(time.perf_counter_ns() - started, Counter(_result(result) for result in done))
+        results = list(several(self._process, images, whose, self.batch))
+        self.measures.batch(time.perf_counter_ns() - started, Counter(_result(result) for result in results))
         responses, at = [], 0
-        for part in given:
-            responses.append(self._respond(done[at : at + len(part)], self.batch[at : at + len(part)]))
+        for part in inputs:
+            responses.append(self._respond(results[at : at + len(part)], self.batch[at : at + len(part)]))
             at += len(part)
         return responses
 
@@ -81,13 +81,13 @@ class TritonPythonModel:
             return error
         return stored.shape
 
-    def _respond(self, done: list[Any], processed: Any) -> Any:
+    def _respond(self, results: list[Any], processed: Any) -> Any:
         """Returns the response of a request, from the results of `_process` and its part of the batch."""
-        for k, result in enumerate(done):
+        for k, result in enumerate(results):
             if isinstance(result, Exception):
-                where = f"image {k + 1} of {len(done)}: " if len(done) > 1 else ""
+                where = f"image {k + 1} of {len(results)}: " if len(results) > 1 else ""
                 return pb_utils.InferenceResponse(error=_failure(result, where))
-        shapes = np.array(done, np.int32)
+        shapes = np.array(results, np.int32)
         tensors = [pb_utils.Tensor("PROCESSED_IMAGE", processed), pb_utils.Tensor("ORIGINAL_SHAPE", shapes)]
         return pb_utils.InferenceResponse(tensors)
 
@@ -103,10 +103,10 @@ def _failure(error: Exception, where: str) -> Any:
     return pb_utils.TritonError(f"{where}{type(error).__name__}: {error}", pb_utils.TritonError.INTERNAL)
 
 
-def _result(done: Any) -> str:
+def _result(outcome: Any) -> str:
     """Returns the label `result` of the metric for an image."""
-    if isinstance(done, ImageError):
+    if isinstance(outcome, ImageError):
         return "refused"
-    if isinstance(done, CancelledError):
+    if isinstance(outcome, CancelledError):
         return "cancelled"
-    return "failed" if isinstance(done, Exception) else "decoded"
+    return "failed" if isinstance(outcome, Exception) else "decoded"

@@ -21,9 +21,11 @@ class TritonMeasures:
         family = pb_utils.MetricFamily
 
         def make(name: str, kind: Any, description: str, buckets: list[float] | None = None) -> Any:
-            made = family(name=f"vllm:{name}", description=description, kind=kind)
-            self._families.append(made)
-            return made.Metric(labels=labels, buckets=buckets) if buckets else made.Metric(labels=labels)
+            metric_family = family(name=f"vllm:{name}", description=description, kind=kind)
+            self._families.append(metric_family)
+            return (
+                metric_family.Metric(labels=labels, buckets=buckets) if buckets else metric_family.Metric(labels=labels)
+            )
 
         counter, gauge, histogram = family.COUNTER, family.GAUGE, family.HISTOGRAM
         self._prompt = make("prompt_tokens_total", counter, "Number of prefill tokens processed.")

@@ -39,41 +39,41 @@ def sampling_of(text: str | None, request_parameters: str = "") -> Sampling:
     others for Triton.
     """
     if text is None:
-        given = json.loads(request_parameters) if request_parameters else {}
-        return _read({name: given[name] for name in Sampling._fields if name in given}, "parameters")
+        values = json.loads(request_parameters) if request_parameters else {}
+        return _read({name: values[name] for name in Sampling._fields if name in values}, "parameters")
     place = "sampling_parameters"
     try:
-        given = json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         raise SamplingError(f'{place} is no JSON ({error}); send an object such as {{"max_tokens": 20}}') from None
-    if not isinstance(given, dict):
-        raise SamplingError(f'{place} must be a JSON object such as {{"max_tokens": 20}}, not {json.dumps(given)}')
-    unknown = sorted(given.keys() - set(Sampling._fields))
+    if not isinstance(values, dict):
+        raise SamplingError(f'{place} must be a JSON object such as {{"max_tokens": 20}}, not {json.dumps(values)}')
+    unknown = sorted(values.keys() - set(Sampling._fields))
     if unknown:
         raise SamplingError(f"{place} has the unknown field {unknown[0]!r}; it can have {', '.join(Sampling._fields)}")
-    return _read(given, place)
+    return _read(values, place)
 
 
-def _read(given: dict[str, Any], place: str) -> Sampling:
+def _read(values: dict[str, Any], place: str) -> Sampling:
     """Returns checked parameters. `place` is the name of the part of the request."""
     out: dict[str, Any] = {}
     for name, least, most in (("max_tokens", 1, MOST_TOKENS), ("top_k", -1, MOST_TOKENS), ("seed", 0, LARGEST_SEED)):
-        if given.get(name) is not None:
-            value = given[name]
+        if values.get(name) is not None:
+            value = values[name]
             if not _is_number(value) or value != int(value) or not least <= value <= most:
                 raise SamplingError(
                     f"{place}: {name} must be a whole number from {least} to {most}, not {json.dumps(value)}"
                 )
             out[name] = int(value)
-    if given.get("temperature") is not None:
-        value = _number(given["temperature"])
+    if values.get("temperature") is not None:
+        value = _number(values["temperature"])
         if value is None or not 0 <= value <= HOTTEST:
             raise SamplingError(
-                f"{place}: temperature must be a number from 0 to {HOTTEST:g}, not {json.dumps(given['temperature'])}"
+                f"{place}: temperature must be a number from 0 to {HOTTEST:g}, not {json.dumps(values['temperature'])}"
             )
         out["temperature"] = value
-    if given.get("stop") is not None:
-        out["stop"] = _stops(given["stop"], place)
+    if values.get("stop") is not None:
+        out["stop"] = _stops(values["stop"], place)
     return Sampling(**out)
 
 

@@ -28,8 +28,8 @@ class TritonPythonModel:
             "INSTANCE": column(self.name, len(rows)),
         }
         # Create only the requested outputs, to avoid copies.
-        wanted = request.requested_output_names()
-        return pb_utils.InferenceResponse([pb_utils.Tensor(k, v) for k, v in outputs.items() if k in wanted])
+        names = request.requested_output_names()
+        return pb_utils.InferenceResponse([pb_utils.Tensor(k, v) for k, v in outputs.items() if k in names])
 
 
 def column(text: bytes, rows: int) -> Any:
