@@ -137,7 +137,7 @@ def test_the_alert_that_fires_is_explained(url: str, tmp_path: Path, monkeypatch
 
     firings, now = until(lambda: incident.firing(url, NAMESPACE, NAME), known), time.time()
     assert all(f.since is not None and now - 600 < f.since <= now for f in firings)
-    series = incident.Shown("", "", incident.queries(NAMESPACE, NAME)["load"])
+    series = incident.Panel("", "", incident.queries(NAMESPACE, NAME)["load"])
     until(
         lambda: incident.numbers(url, NAMESPACE, NAME, series, time.time()),
         lambda numbers: bool(numbers.value) and all(numbers.now[name] for name in incident.queries(NAMESPACE, NAME)),

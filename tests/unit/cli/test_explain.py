@@ -79,7 +79,7 @@ def test_an_overflow_shows_the_demand_beside_its_limit_and_how_to_raise_it() -> 
 
 def test_the_limit_of_a_version_has_its_own_annotation() -> None:
     firing = replace(OVERFLOW, about="version 2")
-    assert "tritonoperator.io/max-qps.v2=120 " in explanation.text(replace(CASE, found=firing))
+    assert "tritonoperator.io/max-qps.v2=120 " in explanation.text(replace(CASE, firing=firing))
 
 
 def test_the_text_says_which_client_wrote_a_threshold() -> None:
@@ -105,13 +105,13 @@ def test_other_alerts_are_named() -> None:
 def test_no_line_has_control_characters() -> None:
     model = gen.raw(objects.status("False", ESCAPE, ESCAPE))
     firing = Firing(Alert("TritonModelNotServing", ESCAPE), ESCAPE)
-    text = explanation.text(replace(CASE, model=model, found=firing, notes=[ESCAPE]))
+    text = explanation.text(replace(CASE, model=model, firing=firing, notes=[ESCAPE]))
     assert all(line.isprintable() for line in text.split("\n"))
 
 
 @pytest.mark.parametrize("since", [float("nan"), float("inf"), -1e30, 1e30])
 def test_a_time_that_is_not_one_is_not_an_error(since: float) -> None:
-    assert "fires for" in explanation.text(replace(CASE, found=replace(OVERFLOW, since=since)))
+    assert "fires for" in explanation.text(replace(CASE, firing=replace(OVERFLOW, since=since)))
 
 
 @pytest.mark.parametrize("name", alerts.NAMES)
@@ -120,14 +120,14 @@ def test_every_alert_has_a_picture_first_steps_and_a_command(name: str) -> None:
     series = alerts.panel(firing, "a", "b")
     assert series.name
     assert 'namespace="a",tritonmodel="b"' in series.value
-    text = explanation.text(replace(CASE, found=firing, shown=series))
+    text = explanation.text(replace(CASE, firing=firing, panel=series))
     assert re.search(r"First steps\n  - [\w`]", text)
     assert re.search(r"Next command.*\n  kubectl ", text)
 
 
 def test_the_first_steps_name_the_namespace_and_the_pod() -> None:
     firing = Firing(Alert("TritonModelServerRestarts", "warning"), "pod detector-5c9f-x7k2p")
-    words = " ".join(explanation.text(replace(CASE, found=firing)).split())
+    words = " ".join(explanation.text(replace(CASE, firing=firing)).split())
     log = f"kubectl logs detector-5c9f-x7k2p -n {gen.NAMESPACE} -c triton"
     assert f"`{log} --previous`: the last lines." in words
     assert f"{log} --tail=50 --previous" in words, "not the log of another server"
@@ -160,7 +160,7 @@ def test_the_proposed_limit_is_above_the_peak(peak: float | None, limit: str) ->
 
 
 def test_the_svg_has_both_curves_and_no_markup_of_others() -> None:
-    case = replace(CASE, found=replace(OVERFLOW, alert=Alert("<script>", "")))
+    case = replace(CASE, firing=replace(OVERFLOW, alert=Alert("<script>", "")))
     root = ElementTree.fromstring(explanation.picture(case))
     paths = [e for e in root.iter() if e.tag.endswith("path")]
     assert len(paths) == 2
