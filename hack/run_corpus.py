@@ -71,7 +71,7 @@ def main() -> int:
         before = verdicts.get(part, {})
         after = {}
         for case in cases:
-            expected = case.wanted if isinstance(case, Good) else case.expected
+            expected = case.expected
             if options.only and case.name not in options.only:
                 if case.name in before:
                     after[case.name] = before[case.name]

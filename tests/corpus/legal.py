@@ -22,12 +22,12 @@ class Legal:
     of: str
     """Name of the good repository."""
     change: Change
-    wanted: dict[str, object] = field(default_factory=dict)
+    expectations: dict[str, object] = field(default_factory=dict)
     """Expectations that differ from those of the good repository."""
 
     @property
     def expected(self) -> Expected:
-        return replace(BY_NAME[self.of].wanted, **self.wanted)  # type: ignore[arg-type]
+        return replace(BY_NAME[self.of].expected, **self.expectations)  # type: ignore[arg-type]
 
     def write(self, root: Path) -> Path:
         """Writes the repository to `root`."""
@@ -39,8 +39,8 @@ def both(*changes: Change) -> Change:
     """Makes the changes in order."""
 
     def change(root: Path) -> None:
-        for one in changes:
-            one(root)
+        for step in changes:
+            step(root)
 
     return change
 

@@ -31,9 +31,9 @@ HEIGHTS = {"end-to-end": 1500, "modules": 1750, "operator": 1800, "resources": 1
 
 
 def plotly() -> Path:
-    found = next(iter((ROOT / ".cache" / "docs").glob(boards.PLOTLY)), None)
-    assert found, "there is no plotly.min.js; run make docs-test"
-    return found
+    file = next(iter((ROOT / ".cache" / "docs").glob(boards.PLOTLY)), None)
+    assert file, "there is no plotly.min.js; run make docs-test"
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +49,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             time.sleep(115)  # until the limit of the first seconds is no longer shown
         while time.monotonic() < end:
             time.sleep(2)
-            made = list(boards.write(folder, f"http://{address}", plotly(), CHOSEN, minutes=1.5))
-            if not any('"series": []' in data(page) for page in made):
+            files = list(boards.write(folder, f"http://{address}", plotly(), CHOSEN, minutes=1.5))
+            if not any('"series": []' in data(page) for page in files):
                 break
         yield folder
 
 
 def data(page: Path) -> str:
     """Returns the data of the panels, without the rows."""
-    found = re.search(r"const panels = (.*), board =", page.read_text())
-    assert found
-    return re.sub(r'\{"kind": "row".*?"series": \[\]\}', "", found[1])
+    match = re.search(r"const panels = (.*), board =", page.read_text())
+    assert match
+    return re.sub(r'\{"kind": "row".*?"series": \[\]\}', "", match[1])
 
 
 def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,17 +74,17 @@ def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_panel_of_a_board_has_data_and_the_browser_complains_about_nothing(pages: Path, name: str) -> None:
-    shown = chromium("--dump-dom", f"file://{pages / f'{name}.html'}")
-    assert "data-error" not in shown.stdout
-    complaints = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+    result = chromium("--dump-dom", f"file://{pages / f'{name}.html'}")
+    assert "data-error" not in result.stdout
+    complaints = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
     assert complaints == []
-    count = re.search(r'data-panels="(\d+)"', shown.stdout)
-    assert count, shown.stdout[-500:]
+    count = re.search(r'data-panels="(\d+)"', result.stdout)
+    assert count, result.stdout[-500:]
     assert int(count[1]) >= 9
-    empty = re.findall(r'<div class="panel \w+ empty"[^>]*><h3[^>]*>([^<]*)<', shown.stdout)
+    empty = re.findall(r'<div class="panel \w+ empty"[^>]*><h3[^>]*>([^<]*)<', result.stdout)
     assert empty == []
     # Each graph is an SVG of its own, drawn by Plotly.
-    assert shown.stdout.count('class="plot js-plotly-plot"') == shown.stdout.count('class="panel graph"')
+    assert result.stdout.count('class="plot js-plotly-plot"') == result.stdout.count('class="panel graph"')
 
 
 @pytest.mark.skipif(not PICTURES, reason="UPDATE_PICTURES=1 writes the pictures")

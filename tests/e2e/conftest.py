@@ -25,14 +25,17 @@ def cluster() -> Iterator[Cluster]:
     cluster = clusters.ensure()
     clusters.ensure_monitoring()
     operator = evidence.of_namespace(cluster.api.in_namespace(clusters.NAMESPACE))
-    with evidence.kept("the operator", operator), evidence.kept("the nodes", evidence.of_nodes(cluster.api)):
+    with (
+        evidence.on_failure("the operator", operator),
+        evidence.on_failure("the nodes", evidence.of_nodes(cluster.api)),
+    ):
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def monitoring(cluster: Cluster) -> Iterator[Monitoring]:
     monitoring = Monitoring(cluster)
-    with evidence.kept("monitoring", monitoring.collect):
+    with evidence.on_failure("monitoring", monitoring.collect):
         yield monitoring
 
 

@@ -168,9 +168,9 @@ def test_ready_names_a_server_that_answers_every_request_with_an_error(cluster: 
     victim, other = sorted(pod["metadata"]["name"] for pod in namespace.pods("breaks"))
 
     def ready(reason: str) -> str:
-        found = condition(namespace.api.get("TritonModel", "breaks"), "Ready")
-        assert found["status"] == "True"
-        return str(found["message"]) if found["reason"] == reason else ""
+        ready_condition = condition(namespace.api.get("TritonModel", "breaks"), "Ready")
+        assert ready_condition["status"] == "True"
+        return str(ready_condition["message"]) if ready_condition["reason"] == reason else ""
 
     with load(namespace, "breaks", 20) as during:
         namespace.kubectl("exec", victim, "-c", "triton", "--", BUSYBOX, "touch", "/dev/shm/broken")
@@ -192,14 +192,14 @@ def test_a_recreated_tritonmodel_gets_servers_while_the_old_ones_drain(cluster: 
     namespace.kubectl("delete", "tritonmodel", "again")
     uid = namespace.api.apply(namespace.model("again", cluster.image(), **spec))["metadata"]["uid"]
 
-    def made() -> bool:
+    def is_recreated() -> bool:
         deployment = namespace.api.find("Deployment", "again")
         return deployment is not None and deployment["metadata"]["ownerReferences"][0]["uid"] == uid
 
     def drains() -> bool:
         return "deletionTimestamp" in namespace.api.get("Pod", pod["metadata"]["name"])["metadata"]
 
-    eventually(made, 60, lambda: namespace.conditions_text("again"))
+    eventually(is_recreated, 60, lambda: namespace.conditions_text("again"))
     # The garbage collector deletes the pods after the Deployment.
     eventually(drains, 60)
     namespace.wait_until_complete("again")

@@ -119,9 +119,9 @@ def test_converges_after_changes_of_the_crd(scene: Scene, operator: Operator, ro
         for number in range(2 * rounds.restarts):
             api.apply(newer_crd if number % 2 == 0 else crd, "installation")
             time.sleep(rounds.fault_seconds / 2)
-            if number % 2 == 0 and scene.work.wanted:
-                name = min(scene.work.wanted)
-                model = copy.deepcopy(scene.work.wanted[name])
+            if number % 2 == 0 and scene.work.models:
+                name = min(scene.work.models)
+                model = copy.deepcopy(scene.work.models[name])
                 model["spec"]["somethingNew"] = "a field that the API server knows and this operator doesn't"
                 api.apply(model, "users")
     scene.assert_converged(operator, within=COLLECTED_SECONDS)

@@ -114,7 +114,7 @@ def described(api: Api) -> str:
     return f"{replicas(api)} servers; {active}; {scaled_object.get('status')}"
 
 
-def said(api: Api, kind: str) -> str:
+def keda_status(api: Api, kind: str) -> str:
     """Returns the status of KEDA's condition."""
     return str(condition(api.find(SCALED_OBJECT, gen.NAME), kind).get("status", ""))
 
@@ -156,7 +156,7 @@ def test_engines_change_without_a_second_autoscaler_also_while_keda_is_away(
         assert "tritonoperator.io/model" not in hpa["metadata"]["labels"]
         # For five servers: the controller may have forgotten that there were five, and removes some at once for less.
         serve(prometheus, api, load=3.6)
-        eventually(lambda: said(api, "Active") == "True", SOON, lambda: described(api))
+        eventually(lambda: keda_status(api, "Active") == "True", SOON, lambda: described(api))
         eventually(lambda: condition(api.get("TritonModel", gen.NAME), "AutoscalerActive")["reason"] == "ScalerActive",
                    SOON, lambda: described(api))  # fmt: skip
         # KEDA has marked the ScaledObject; from then on nobody writes its spec.
@@ -191,7 +191,7 @@ def test_scales_to_zero_only_with_the_series_of_the_gateway_and_wakes_up_when_pr
         deploy(api, min=0, engine="KEDA", behavior=at_once)
         eventually(lambda: owner(api) == SCALED_OBJECT, SOON, lambda: (described(api), log.read_text()[-3000:]))
         serve(prometheus, api, load=0.0)
-        eventually(lambda: said(api, "Fallback") == "True", SOON, lambda: described(api))
+        eventually(lambda: keda_status(api, "Fallback") == "True", SOON, lambda: described(api))
         stays(api, 1, COOLDOWN_SECONDS)
         serve(prometheus, api, load=0.0, arrivals=0.0)
         eventually(lambda: replicas(api) == 0, 120, lambda: described(api))
@@ -203,7 +203,7 @@ def test_scales_to_zero_only_with_the_series_of_the_gateway_and_wakes_up_when_pr
         stays(api, 1, COOLDOWN_SECONDS)
         serve(prometheus, api, load=0.0, arrivals=0.0)
         eventually(lambda: replicas(api) == 0, 150, lambda: described(api))
-        assert said(api, "Ready") == "True", described(api)
+        assert keda_status(api, "Ready") == "True", described(api)
         stays(api, 0)
         began = clock.of_an_idle_machine()
         serve(prometheus, api, load=0.0, arrivals=0.5)
@@ -226,7 +226,7 @@ def test_has_the_servers_that_the_load_needs_and_removes_none_without_prometheus
             count = min(max(math.ceil(load / 0.57), 2), 8)
             eventually(lambda n=count: replicas(api) == n, SOON, lambda: (described(api), metrics(api)))
         prometheus.close()
-        eventually(lambda: said(api, "Fallback") == "True", SOON, lambda: described(api))
+        eventually(lambda: keda_status(api, "Fallback") == "True", SOON, lambda: described(api))
         stays(api, 8)
         prometheus.start()
         # A missing load is no reason to scale down.
@@ -234,7 +234,7 @@ def test_has_the_servers_that_the_load_needs_and_removes_none_without_prometheus
         stays(api, 8)
         serve(prometheus, api, load=1.2)
         eventually(lambda: replicas(api) == 3, SOON, lambda: (described(api), metrics(api)))
-        eventually(lambda: said(api, "Fallback") == "False", SOON, lambda: described(api))
+        eventually(lambda: keda_status(api, "Fallback") == "False", SOON, lambda: described(api))
 
 
 def metrics(api: Api) -> Object:

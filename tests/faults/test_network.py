@@ -114,7 +114,7 @@ def test_two_replicas_never_write_at_the_same_time(
                     eventually(lambda: leader.get("/readyz") == "ok", 40, lambda: leader.log)
                     assert not leader.is_leader()
                 scene.assert_converged(follower)
-                last_write = max(w.ended for w in old_proxy.done if w.resource != "leases" and w.began < start + 20)
-                first_write = min(w.began for w in new_proxy.done if w.resource != "leases" and w.began > start)
+                last_write = max(w.ended for w in old_proxy.writes if w.resource != "leases" and w.began < start + 20)
+                first_write = min(w.began for w in new_proxy.writes if w.resource != "leases" and w.began > start)
                 assert last_write < first_write, (last_write - start, first_write - start)
                 assert follower.stop() == 0

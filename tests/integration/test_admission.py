@@ -399,8 +399,8 @@ def test_api_server_accepts_the_deployment_of_a_pod_template(spec: dict[str, Any
 
 def test_stores_a_pod_template_unchanged(api: Api) -> None:
     for name, spec in PODS.items():
-        made = make(api, name.replace("_", "-"), **spec)["spec"]["podTemplate"]
-        assert made == spec["podTemplate"] | {"metadata": made.get("metadata", {})}
+        pod_template = make(api, name.replace("_", "-"), **spec)["spec"]["podTemplate"]
+        assert pod_template == spec["podTemplate"] | {"metadata": pod_template.get("metadata", {})}
 
 
 REMOVED = {"WorkloadReference"}

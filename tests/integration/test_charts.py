@@ -147,14 +147,14 @@ extraVolumeMounts: [{{name: ca, mountPath: /ca, readOnly: true}}]
 
 def test_values_set_the_fields_of_the_pods() -> None:
     spec = deployment(values=PODS)["spec"]
-    given = yaml.safe_load(PODS)
+    values = yaml.safe_load(PODS)
     assert spec["replicas"] == 3
     metadata, pod = spec["template"]["metadata"], spec["template"]["spec"]
     assert metadata["labels"] == {"app.kubernetes.io/name": "triton-operator", "team": "serving"}
     assert metadata["annotations"]["example.com/note"] == "1"
     assert pod["nodeSelector"] == {"pool": "system", "kubernetes.io/os": "linux"}
     for key in ("imagePullSecrets", "tolerations", "affinity", "priorityClassName"):
-        assert pod[key] == given[key], key
+        assert pod[key] == values[key], key
     assert "topologySpreadConstraints" not in pod
     assert pod["securityContext"] == {"runAsNonRoot": True, "runAsUser": 2000}
     (container,) = pod["containers"]
@@ -164,7 +164,7 @@ def test_values_set_the_fields_of_the_pods() -> None:
     variables = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert variables["TOOLS_IMAGE"] == container["image"]
     assert variables["SSL_CERT_FILE"] == "/ca/tls.crt"
-    assert (pod["volumes"], container["volumeMounts"]) == (given["extraVolumes"], given["extraVolumeMounts"])
+    assert (pod["volumes"], container["volumeMounts"]) == (values["extraVolumes"], values["extraVolumeMounts"])
 
 
 def test_common_labels_are_on_every_object_and_in_no_selector() -> None:

@@ -41,13 +41,13 @@ def plane() -> Iterator[ControlPlane]:
 def dry_run(plane: ControlPlane, text: str) -> bool:
     """Returns whether the API server accepts the objects without writing them. Unknown fields are errors."""
     arguments = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["kubectl", f"--kubeconfig={plane.kubeconfig}", *arguments],
         input=text, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if done.returncode:
-        print(done.stderr)
-    return done.returncode == 0
+    if result.returncode:
+        print(result.stderr)
+    return result.returncode == 0
 
 
 VALUES = [

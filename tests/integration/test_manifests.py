@@ -21,11 +21,11 @@ SAMPLES = sorted(p for p in (MANIFESTS / "samples").rglob("*.yaml") if p.name !=
 
 
 def kubectl(plane: ControlPlane, *arguments: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         ["kubectl", f"--kubeconfig={plane.kubeconfig}", *arguments], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +67,11 @@ def test_kustomize_changes_the_images_of_a_tritonmodel(installed: ControlPlane, 
     }
     for name, source in files.items():
         (tmp_path / name).write_text(source.read_text())
-    wanted = {
+    replacements = {
         "detection": {"digest": f"sha256:{'a' * 64}"},
         "server": {"newName": "registry.example.com/s", "newTag": "2"},
     }
-    images = [{"name": f"ghcr.io/triton-operator/{name}", **image} for name, image in wanted.items()]
+    images = [{"name": f"ghcr.io/triton-operator/{name}", **image} for name, image in replacements.items()]
     kustomization = {"resources": ["detector.yaml"], "images": images}
 
     def spec(**more: list[str]) -> Any:

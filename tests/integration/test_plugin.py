@@ -35,20 +35,20 @@ def test_the_plugin_runs_after_unpacking_with_python_alone(tmp_path: Path) -> No
         env, command = {**plain, **variables}, [path / "kubectl-triton", *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
 
-    done = run("--version", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
-    assert done.returncode == 1
-    assert "can't install its packages; check pip's index" in done.stderr
+    result = run("--version", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+    assert result.returncode == 1
+    assert "can't install its packages; check pip's index" in result.stderr
     assert not list(store.glob("venv-*")), "nothing is left of the venv"
 
-    done = run("--help", **settings)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Usage: kubectl triton ")
+    result = run("--help", **settings)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("Usage: kubectl triton ")
     # The next runs need no network and print nothing else.
-    done = run("--version", PIP_NO_INDEX="1")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{project.version()}\n", "")
-    done = run("validate", ROOT / "model_images" / "detection" / "repository")
-    assert (done.returncode, "4 models, 0 errors" in done.stdout) == (0, True), done.stdout + done.stderr
+    result = run("--version", PIP_NO_INDEX="1")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"{project.version()}\n", "")
+    result = run("validate", ROOT / "model_images" / "detection" / "repository")
+    assert (result.returncode, "4 models, 0 errors" in result.stdout) == (0, True), result.stdout + result.stderr
     # This command imports gRPC, and the client of Kubernetes.
-    done = run("models", "detector", KUBECONFIG=str(tmp_path / "none"))
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    result = run("models", "detector", KUBECONFIG=str(tmp_path / "none"))
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr

@@ -90,10 +90,12 @@ def refused(folder: Path) -> list[str]:
     blocks = [block.removeprefix("console\n").strip() for block in section.split("```")[1::2]]
     commands = [command for block in blocks for command in block.splitlines()]
     env = {**os.environ, "PATH": settings.search_path()}
-    done = [subprocess.run(["bash", "-c", c], cwd=folder, env=env, capture_output=True, check=False) for c in commands]
+    results = [
+        subprocess.run(["bash", "-c", c], cwd=folder, env=env, capture_output=True, check=False) for c in commands
+    ]
     programs = ["sha256sum", "cosign", "openssl"]
     assert [program for program in programs if any(program in command for command in commands)] == programs
-    return [name for name, result in zip(programs, done, strict=True) if result.returncode]
+    return [name for name, result in zip(programs, results, strict=True) if result.returncode]
 
 
 def test_cosign_signs_a_release_and_refuses_a_changed_file(signed_by_cosign: Path, tmp_path: Path) -> None:
@@ -203,10 +205,10 @@ def test_the_api_server_accepts_the_bundle(bundle: Path, control_plane: ControlP
     control_plane.install_olm()
     arguments = ["apply", "--server-side", "--force-conflicts", "--validate=strict", f"--namespace={namespace}"]
     kubectl = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", *arguments, "-f"]
-    done = subprocess.run([*kubectl, bundle / "manifests"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([*kubectl, bundle / "manifests"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     # The CRD checks less of the Deployment than the API server.
     [deployment] = csv_of(bundle)["spec"]["install"]["spec"]["deployments"]
     obj = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "olm"}, "spec": deployment["spec"]}
-    done = subprocess.run([*kubectl, "-"], input=yaml.safe_dump(obj), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([*kubectl, "-"], input=yaml.safe_dump(obj), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

@@ -36,8 +36,8 @@ def operator(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Iterator[
 def kubectl(control_plane: ControlPlane, api: Api) -> Kubectl:
     def run(*arguments: str) -> str:
         command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={api.namespace}", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout if done.returncode == 0 else done.stderr
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        return result.stdout if result.returncode == 0 else result.stderr
 
     return run
 
@@ -72,8 +72,8 @@ def test_the_list_of_what_to_leave_out_is_created_changed_and_removed(
         template: dict[str, Any] = {"spec": {"nodeSelector": {"a": "b"}}, **({"omit": omitted} if omitted else {})}
         file.write_text(yaml.safe_dump(tritonmodel(gen.NAME, podTemplate=template)))
         verb = ["create"] if command == "replace" and number == 0 else command.split()
-        said = kubectl(*verb, *flag, target)
-        assert f"tritonmodel.tritonoperator.io/{gen.NAME} " in said, said
+        output = kubectl(*verb, *flag, target)
+        assert f"tritonmodel.tritonoperator.io/{gen.NAME} " in output, output
         eventually(lambda o=omitted: left_out(api) == set(o), 60, lambda o=omitted: (o, left_out(api)))
     assert "supported values" in kubectl("patch", "tritonmodel", gen.NAME, "--type=merge", "--patch",
                                          '{"spec": {"podTemplate": {"omit": ["spec.containers"]}}}')  # fmt: skip

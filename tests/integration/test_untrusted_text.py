@@ -50,8 +50,8 @@ def events(api: Api, name: str) -> list[str]:
 def command(plane: ControlPlane, *arguments: object) -> str:
     """Runs a command as the cluster admin; returns its output."""
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
-    done = subprocess.run(list(map(str, arguments)), env=env, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
+    result = subprocess.run(list(map(str, arguments)), env=env, capture_output=True, text=True, check=False)
+    return result.stdout + result.stderr
 
 
 def is_text(text: str) -> bool:

@@ -185,9 +185,9 @@ def test_reads_yaml_as_kubectl_does(control_plane: ControlPlane) -> None:
     text = "\n".join([*HEAD.splitlines(), "metadata: {name: a}", "spec:", *lines, *keys])
     command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", "create", "--dry-run=client", "--validate=false",
                "--output=json", "--filename=-"]  # fmt: skip
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    expected, ours = json.loads(done.stdout)["spec"], yaml.load(text, KubectlLoader)["spec"]
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    expected, ours = json.loads(result.stdout)["spec"], yaml.load(text, KubectlLoader)["spec"]
     assert expected.keys() == ours.keys()
     words = {f"k{number}": text for number, text in enumerate(SCALARS.split())}
     differing = {
@@ -208,7 +208,7 @@ def test_what_render_prints_is_accepted(control_plane: ControlPlane, api: Api) -
     (deployment,) = (text for text in printed.stdout.split("\n---\n") if "\nkind: Deployment\n" in text)
     command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={api.namespace}", "create",
                "--dry-run=client", "--output=json", "--validate=false", "--filename=-"]  # fmt: skip
-    done = subprocess.run(command, input=deployment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    values = json.loads(done.stdout)["spec"]["template"]["spec"]["containers"][0]["env"]
+    result = subprocess.run(command, input=deployment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    values = json.loads(result.stdout)["spec"]["template"]["spec"]["containers"][0]["env"]
     assert [variable.get("value") for variable in values if variable["name"] != "HOME"] == words

@@ -76,13 +76,13 @@ def whole_files() -> list[bytes]:
 
 def idat(png: bytes) -> list[tuple[int, int]]:
     """Returns the start and end of each IDAT chunk's data in a PNG."""
-    found, at = [], 8
+    spans, at = [], 8
     while at < len(png):
         length = int.from_bytes(png[at : at + 4], "big")
         if png[at + 4 : at + 8] == b"IDAT":
-            found.append((at + 8, at + 8 + length))
+            spans.append((at + 8, at + 8 + length))
         at += 12 + length
-    return found
+    return spans
 
 
 def animated_webp(still: bytes) -> bytes:

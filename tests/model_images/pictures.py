@@ -26,7 +26,7 @@ class Form(NamedTuple):
     """A file, and the RGB pixels [height, width, 3] that a viewer shows."""
 
     data: bytes
-    shown: Pixels
+    pixels: Pixels
 
 
 def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
@@ -56,16 +56,16 @@ def forms(upright: Pixels) -> dict[str, Form]:
     grey = image.convert("L")
     other = Image.fromarray(255 - upright)
     exact, close = {"lossless": True}, {"quality": 95}
-    made = {f"JPEG turned {k}": Form(turned(upright, "JPEG", k, **close), upright) for k in STORED}
-    made |= {f"PNG turned {k}": Form(turned(upright, "PNG", k), upright) for k in (6, 7)}
-    made |= {f"WebP turned {k}": Form(turned(upright, "WEBP", k, **exact), upright) for k in (6, 7)}
+    turned_forms = {f"JPEG turned {k}": Form(turned(upright, "JPEG", k, **close), upright) for k in STORED}
+    turned_forms |= {f"PNG turned {k}": Form(turned(upright, "PNG", k), upright) for k in (6, 7)}
+    turned_forms |= {f"WebP turned {k}": Form(turned(upright, "WEBP", k, **exact), upright) for k in (6, 7)}
     alpha = image.convert("RGBA")
     alpha.putalpha(grey)
     greys = np.dstack([np.asarray(grey)] * 3)
     palette = image.quantize(64)
     frames = {"save_all": True, "append_images": [other, other]}
     return {
-        **made,
+        **turned_forms,
         "grey JPEG": Form(encode(grey, "JPEG", **close), greys),
         "grey PNG": Form(encode(grey, "PNG"), greys),
         "grey PNG of 16 bits": Form(encode(Image.fromarray(np.asarray(grey).astype(np.uint16) * 257), "PNG"), greys),

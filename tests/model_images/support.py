@@ -34,9 +34,9 @@ class Server(NamedTuple):
 
 def docker(*arguments: str) -> str:
     """Runs docker and returns its output. A failure shows its standard error."""
-    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"docker {' '.join(arguments[:2])}: {done.stderr}"
-    return done.stdout.strip()
+    result = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"docker {' '.join(arguments[:2])}: {result.stderr}"
+    return result.stdout.strip()
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def serving(
             *("run", "--detach", f"--name={container}", "--user=1000:1000", "--shm-size=512m"),
             *(*RESTRICTIONS, *limits, *ports, *mounts, SERVER_IMAGE, *command, *flags),
         )
-        with evidence.kept(container, evidence.of_container(container)):
+        with evidence.on_failure(container, evidence.of_container(container)):
             yield Server(*addresses(container), container)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
@@ -94,8 +94,8 @@ def addresses(container: str) -> list[str]:
             urls = f"http://{addresses[0]}/v2/health/ready", f"http://{addresses[2]}/metrics"
             if all(_answers(url, container) for url in urls):
                 return addresses
-        done = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
-        log = done.stdout + done.stderr
+        result = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
+        log = result.stdout + result.stderr
         if "boost::interprocess::lock_exception" not in log:
             break
         docker("start", container)
@@ -104,8 +104,8 @@ def addresses(container: str) -> list[str]:
 
 def _published(container: str) -> list[str]:
     """Returns the addresses of Triton's three ports; none if the container has ended."""
-    done = subprocess.run(["docker", "port", container], capture_output=True, text=True, check=False)
-    lines = dict(line.split("/tcp -> ") for line in reversed(done.stdout.splitlines()) if "/tcp -> " in line)
+    result = subprocess.run(["docker", "port", container], capture_output=True, text=True, check=False)
+    lines = dict(line.split("/tcp -> ") for line in reversed(result.stdout.splitlines()) if "/tcp -> " in line)
     return [lines[port] for port in PORTS] if lines.keys() >= set(PORTS) else []
 
 
@@ -127,8 +127,8 @@ def series(server: Server, prefix: str = "") -> dict[str, float]:
     """Returns the current metrics whose name starts with `prefix`, by series as the metrics page writes it."""
     with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    found = (line.rsplit(" ", 1) for line in lines if line.startswith(prefix) and not line.startswith("#"))
-    return {name: float(value) for name, value in found}
+    samples = (line.rsplit(" ", 1) for line in lines if line.startswith(prefix) and not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
 
 
 @contextmanager
@@ -141,14 +141,14 @@ def load_generator(image: str, server: str, *options: str) -> Iterator[load.Run]
     docker("run", "--detach", f"--name={name}", f"--network=container:{server}", *options, image)
 
     def execute(command: Sequence[str], seconds: float) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             ["docker", "exec", name, *command], capture_output=True, text=True, check=False, timeout=seconds
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     try:
-        with evidence.kept(name, evidence.of_container(name)):
+        with evidence.on_failure(name, evidence.of_container(name)):
             yield execute
     finally:
         docker("rm", "--force", name)

@@ -43,7 +43,7 @@ def upright() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def found() -> Callable[[np.ndarray], np.ndarray]:
+def boxes_of() -> Callable[[np.ndarray], np.ndarray]:
     """Returns a function that detects boxes and classes [n, 5] with the same code, of those with a high score."""
     detector = Detector()
 
@@ -70,25 +70,28 @@ def post(server: Server, body: bytes) -> Answer:
 def right(answer: Answer, form: Form, expected: np.ndarray) -> bool:
     """Returns whether the answer has every expected box with its class, in the coordinates of the upright image."""
     status, content = answer
-    height, width = form.shown.shape[:2]
+    height, width = form.pixels.shape[:2]
     if status != 200 or content["image"] != {"width": width, "height": height}:
         return False
-    given = [[*d["box"], d["class_id"]] for d in content["detections"]]  # type: ignore[attr-defined]
-    mine = np.array(given).reshape(-1, 5)
+    boxes = [[*d["box"], d["class_id"]] for d in content["detections"]]  # type: ignore[attr-defined]
+    mine = np.array(boxes).reshape(-1, 5)
     overlap = iou(expected[:, :4], mine[:, :4]) * (expected[:, 4:5] == mine[:, 4])
     return bool((overlap.max(axis=1, initial=0) > 0.85).all())
 
 
 def test_returns_the_boxes_of_what_a_viewer_shows_for_every_form(
-    own: Server, upright: np.ndarray, found: Callable[[np.ndarray], np.ndarray]
+    own: Server, upright: np.ndarray, boxes_of: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    made = forms(upright)
-    apart = {form.shown.tobytes(): found(form.shown) for form in {f.shown.tobytes(): f for f in made.values()}.values()}
-    expected = {name: apart[form.shown.tobytes()] for name, form in made.items()}
+    by_name = forms(upright)
+    apart = {
+        form.pixels.tobytes(): boxes_of(form.pixels)
+        for form in {f.pixels.tobytes(): f for f in by_name.values()}.values()
+    }
+    expected = {name: apart[form.pixels.tobytes()] for name, form in by_name.items()}
     assert min(len(boxes) for boxes in expected.values()) >= 3
     with ThreadPoolExecutor(8) as threads:
-        answers = dict(zip(made, threads.map(lambda form: post(own, form.data), made.values()), strict=True))
-    wrong = [name for name, form in made.items() if not right(answers[name], form, expected[name])]
+        answers = dict(zip(by_name, threads.map(lambda form: post(own, form.data), by_name.values()), strict=True))
+    wrong = [name for name, form in by_name.items() if not right(answers[name], form, expected[name])]
     assert not wrong, answers[wrong[0]]
 
 
@@ -126,7 +129,7 @@ def refused(jpeg: bytes, png: bytes, webp: bytes) -> dict[str, tuple[bytes, str]
 
 
 def test_refuses_bad_images_without_harming_other_requests(
-    own: Server, upright: np.ndarray, found: Callable[[np.ndarray], np.ndarray]
+    own: Server, upright: np.ndarray, boxes_of: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     image = Image.fromarray(upright)
     good = Form(encode(image, "JPEG", quality=95), upright)
@@ -136,7 +139,7 @@ def test_refuses_bad_images_without_harming_other_requests(
     sent = [body for data, _ in bad.values() for body in (data, good.data)]
     with ThreadPoolExecutor(12) as threads:
         answers = list(threads.map(lambda body: post(own, body), sent))
-    expected = found(upright)
+    expected = boxes_of(upright)
     for k, (name, (_, words)) in enumerate(bad.items()):
         status, content = answers[2 * k]
         assert (status, words in str(content["error"])) == (400, True), (name, status, content)
@@ -145,7 +148,7 @@ def test_refuses_bad_images_without_harming_other_requests(
 
 
 def test_the_server_survives_damaged_files(
-    own: Server, upright: np.ndarray, found: Callable[[np.ndarray], np.ndarray]
+    own: Server, upright: np.ndarray, boxes_of: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     before, files = stubs(own), whole_files()
     with ThreadPoolExecutor(8) as threads:
@@ -153,7 +156,7 @@ def test_the_server_survives_damaged_files(
     assert {status for status, _ in answers} == {200, 400}
     assert stubs(own) == before
     good = Form(encode(Image.fromarray(upright), "PNG"), upright)
-    assert right(post(own, good.data), good, found(upright))
+    assert right(post(own, good.data), good, boxes_of(upright))
 
 
 def test_memory_is_bounded_for_the_largest_images(own: Server) -> None:

@@ -30,30 +30,30 @@ def scrape(server: Server) -> dict[Series, float]:
         text = answer.read().decode()
     out = {}
     for name, labels, value in re.findall(r"^(nv_inference_\w+)\{(.*)\} (\S+)$", text, re.MULTILINE):
-        found = dict(re.findall(r'(\w+)="(.*?)"', labels))
-        out[name, found["model"], found.get("reason", "")] = float(value)
+        values = dict(re.findall(r'(\w+)="(.*?)"', labels))
+        out[name, values["model"], values.get("reason", "")] = float(value)
     return out
 
 
 def growth(server: Server, image: bytes, times: int, dims: tuple[int, int] = (1, 1)) -> dict[Series, float]:
     """Sends `times` requests that the server refuses. Returns the increase of the request counters."""
-    given = tritonclient.http.InferInput("IMAGE", list(dims), "BYTES")
-    given.set_data_from_numpy(np.full(dims, image, np.object_))
+    tensor = tritonclient.http.InferInput("IMAGE", list(dims), "BYTES")
+    tensor.set_data_from_numpy(np.full(dims, image, np.object_))
     before = scrape(server)
     with tritonclient.http.InferenceServerClient(server.http) as client:
         for _ in range(times):
             with pytest.raises(InferenceServerException):
-                client.infer("detection", [given])
+                client.infer("detection", [tensor])
     after = steady(lambda: scrape(server), 0.5, 60, "Triton increments the counters after the response")
     return {s: after[s] - before[s] for s in after if after[s] != before[s] and "_request_" in s[0]}
 
 
 def test_triton_exposes_the_series_of_the_rules_for_every_model_and_reason(server: Server) -> None:
-    found = scrape(server)
+    samples = scrape(server)
     for model in ("detection", "preprocess", "yolov5s", "postprocess"):
         for name in ("request_success", "queue_duration_us", "pending_request_count"):
-            assert (f"nv_inference_{name}", model, "") in found
-        reasons = {r for name, m, r in found if (name, m) == ("nv_inference_request_failure", model)}
+            assert (f"nv_inference_{name}", model, "") in samples
+        reasons = {r for name, m, r in samples if (name, m) == ("nv_inference_request_failure", model)}
         assert reasons == {"REJECTED", "CANCELED", "BACKEND", "OTHER"}
 
 
@@ -65,12 +65,12 @@ def test_the_prober_reads_the_counters_that_the_server_shows(server: Server) -> 
     grown = growth(server, b"no image", 3)
     assert grown
     before = scrape(server)
-    found = asyncio.run(read())
+    models = asyncio.run(read())
     for model in ("detection", "preprocess"):
         failures = sum(v for (n, m, _), v in before.items() if (n, m) == ("nv_inference_request_failure", model))
-        assert found[model].success == before["nv_inference_request_success", model, ""]
-        assert found[model].failure == failures
-    assert found["detection"].failure > 0
+        assert models[model].success == before["nv_inference_request_success", model, ""]
+        assert models[model].failure == failures
+    assert models["detection"].failure > 0
 
 
 def test_an_ensemble_counts_a_failure_twice_and_its_step_counts_a_success(server: Server) -> None:

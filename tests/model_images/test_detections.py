@@ -10,10 +10,10 @@ THRESHOLDS = Thresholds(score=0.25, iou=0.45, max_boxes=300)
 LABELS = ["circle", "rectangle"]
 
 
-def rows(*found: tuple[float, float, float, float, float, int, float], total: int = 25200) -> np.ndarray:
+def rows(*detections: tuple[float, float, float, float, float, int, float], total: int = 25200) -> np.ndarray:
     """Returns rows [total, 85] with the given (x, y, w, h, objectness, class, score); the others are empty."""
     out = np.zeros((total, 85), np.float32)
-    for k, (*box, objectness, class_id, score) in enumerate(found):
+    for k, (*box, objectness, class_id, score) in enumerate(detections):
         out[k * 7, :5] = *box, objectness
         out[k * 7, 5 + class_id] = score
     return out
@@ -32,36 +32,36 @@ def test_returns_an_empty_list_without_detections() -> None:
     assert answer == {"image": {"width": 640, "height": 480}, "detections": []}
 
 
-@pytest.mark.parametrize(("objectness", "score", "kept"), [(0.5, 0.51, 1), (0.5, 0.49, 0), (0.24, 1, 0), (1, 0.26, 1)])
-def test_score_is_objectness_times_class(objectness: float, score: float, kept: int) -> None:
-    found = select(rows((100, 100, 20, 20, objectness, 0, score)), THRESHOLDS)
-    assert len(found.boxes) == kept
-    assert found.scores == pytest.approx([objectness * score] * kept)
+@pytest.mark.parametrize(("objectness", "score", "count"), [(0.5, 0.51, 1), (0.5, 0.49, 0), (0.24, 1, 0), (1, 0.26, 1)])
+def test_score_is_objectness_times_class(objectness: float, score: float, count: int) -> None:
+    detections = select(rows((100, 100, 20, 20, objectness, 0, score)), THRESHOLDS)
+    assert len(detections.boxes) == count
+    assert detections.scores == pytest.approx([objectness * score] * count)
 
 
 def test_keeps_the_better_of_two_overlapping_boxes_of_a_class() -> None:
-    found = select(rows((100, 100, 40, 40, 0.7, 0, 1), (104, 100, 40, 40, 0.9, 0, 1)), THRESHOLDS)
-    np.testing.assert_allclose(found.boxes, [[84, 80, 124, 120]])
+    detections = select(rows((100, 100, 40, 40, 0.7, 0, 1), (104, 100, 40, 40, 0.9, 0, 1)), THRESHOLDS)
+    np.testing.assert_allclose(detections.boxes, [[84, 80, 124, 120]])
 
 
 def test_boxes_of_two_classes_do_not_suppress_each_other() -> None:
-    found = select(rows((100, 100, 40, 40, 0.7, 0, 1), (100, 100, 40, 40, 0.9, 79, 1)), THRESHOLDS)
-    assert found.classes.tolist() == [79, 0]
+    detections = select(rows((100, 100, 40, 40, 0.7, 0, 1), (100, 100, 40, 40, 0.9, 79, 1)), THRESHOLDS)
+    assert detections.classes.tolist() == [79, 0]
 
 
-@pytest.mark.parametrize(("shift", "kept"), [(10, 1), (20, 2)])
-def test_suppresses_boxes_with_an_iou_above_the_threshold(shift: float, kept: int) -> None:
+@pytest.mark.parametrize(("shift", "count"), [(10, 1), (20, 2)])
+def test_suppresses_boxes_with_an_iou_above_the_threshold(shift: float, count: int) -> None:
     """The IoU of squares of 40 px is 0.6 with a shift of 10, and 0.33 with a shift of 20."""
-    found = select(rows((100, 100, 40, 40, 0.7, 3, 1), (100 + shift, 100, 40, 40, 0.9, 3, 1)), THRESHOLDS)
-    assert len(found.boxes) == kept
+    detections = select(rows((100, 100, 40, 40, 0.7, 3, 1), (100 + shift, 100, 40, 40, 0.9, 3, 1)), THRESHOLDS)
+    assert len(detections.boxes) == count
 
 
 def test_returns_the_best_boxes_first_and_at_most_the_limit() -> None:
     many = rows(*((30 * (k % 20) + 15, 30 * (k // 20) + 15, 10, 10, 0.3 + k / 1000, 0, 1) for k in range(400)))
-    found = select(many, THRESHOLDS)
-    assert len(found.scores) == 300
-    assert found.scores[0] == pytest.approx(0.699)
-    assert (np.diff(found.scores) <= 0).all()
+    detections = select(many, THRESHOLDS)
+    assert len(detections.scores) == 300
+    assert detections.scores[0] == pytest.approx(0.699)
+    assert (np.diff(detections.scores) <= 0).all()
 
 
 def test_ignores_rows_with_nan_or_infinity() -> None:
@@ -73,9 +73,9 @@ def test_ignores_rows_with_nan_or_infinity() -> None:
 
 def test_does_not_write_to_the_rows() -> None:
     """The tensor is in the server's shared memory."""
-    given = rows((100, 100, 40, 40, 0.7, 0, 1))
-    given.flags.writeable = False
-    assert len(select(given, THRESHOLDS).boxes) == 1
+    tensor = rows((100, 100, 40, 40, 0.7, 0, 1))
+    tensor.flags.writeable = False
+    assert len(select(tensor, THRESHOLDS).boxes) == 1
 
 
 def test_accepts_fewer_labels_than_classes_and_non_ascii_labels() -> None:
@@ -86,7 +86,7 @@ def test_accepts_fewer_labels_than_classes_and_non_ascii_labels() -> None:
 
 @pytest.mark.parametrize("columns", [6, 9, 85])
 def test_accepts_any_number_of_classes(columns: int) -> None:
-    one = np.zeros((10, columns), np.float32)
-    one[3] = 0.9
-    one[3, :4] = 100, 100, 20, 20
-    assert select(one, THRESHOLDS).classes.tolist() == [0]
+    tensor = np.zeros((10, columns), np.float32)
+    tensor[3] = 0.9
+    tensor[3, :4] = 100, 100, 20, 20
+    assert select(tensor, THRESHOLDS).classes.tolist() == [0]

@@ -15,9 +15,9 @@ PROGRAM = Path(__file__).with_name("fuzz.py")
 
 
 def run(command: list[str]) -> None:
-    done = subprocess.run([*command, "--files", FILES], capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, f"at the file {lines[-1] if lines else '?'}:\n{done.stderr[-2000:]}"
+    process = subprocess.run([*command, "--files", FILES], capture_output=True, text=True, check=False)
+    lines = process.stdout.splitlines()
+    assert process.returncode == 0, f"at the file {lines[-1] if lines else '?'}:\n{process.stderr[-2000:]}"
     result = json.loads(lines[-1])
     assert result["grown_megabytes"] < 60
     outcomes = dict(result["outcomes"])

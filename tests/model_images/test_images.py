@@ -57,17 +57,17 @@ def upright() -> np.ndarray:
     return np.ascontiguousarray(scene(np.random.default_rng(4), 90, 140).image[..., ::-1])
 
 
-def difference(data: bytes, shown: np.ndarray) -> float:
+def difference(data: bytes, pixels: np.ndarray) -> float:
     """Returns the mean difference between the decoded and the shown pixels, in grey levels."""
     image = decode(data, LIMIT)[..., ::-1]
-    assert image.shape == shown.shape
-    return float(np.abs(image.astype(int) - shown).mean())
+    assert image.shape == pixels.shape
+    return float(np.abs(image.astype(int) - pixels).mean())
 
 
 @pytest.mark.parametrize("name", sorted(forms(np.zeros((8, 8, 3), np.uint8))))
 def test_decodes_every_form_as_a_viewer_shows_it(upright: np.ndarray, name: str) -> None:
-    data, shown = forms(upright)[name]
-    assert difference(data, shown) < (6 if "JPEG" in name or name == "WebP" else 0.6)
+    data, pixels = forms(upright)[name]
+    assert difference(data, pixels) < (6 if "JPEG" in name or name == "WebP" else 0.6)
     if "alpha" not in name and "16" not in name:
         assert difference(data, viewed(data)) < (3 if "CMYK" in name else 1)
 

@@ -386,11 +386,11 @@ def test_the_command_line_client_shows_the_text_and_the_figures(server: Server, 
     url = server.grpc if options else server.http
     words = ["--seed", "3", "--max-tokens", "90", "--temperature", "0.7", "--top-k", "5", "--stop", "#", "Once there"]
     command = [sys.executable, str(CLIENT), "--url", url, *options, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     text = generate(server, "Once there", seed=3, max_tokens=90, temperature=0.7, top_k=5, stop="#")
-    assert done.stdout == f"Once there{text}"
-    assert re.search(r"^90 tokens, the first after \d+ ms, then \d+\.\d tokens/s$", done.stderr, re.MULTILINE)
+    assert result.stdout == f"Once there{text}"
+    assert re.search(r"^90 tokens, the first after \d+ ms, then \d+\.\d tokens/s$", result.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -405,13 +405,13 @@ def test_the_command_line_client_shows_the_text_and_the_figures(server: Server, 
     ],
 )
 def test_the_command_line_client_says_what_is_wrong(server: Server, options: list[str], message: str) -> None:
-    given = [option.format(http=server.http, grpc=server.grpc) for option in options]
-    done = subprocess.run(
-        [sys.executable, str(CLIENT), *given, "Once"], capture_output=True, text=True, check=False, timeout=300
+    arguments = [option.format(http=server.http, grpc=server.grpc) for option in options]
+    result = subprocess.run(
+        [sys.executable, str(CLIENT), *arguments, "Once"], capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_the_image_contains_only_the_repository() -> None:

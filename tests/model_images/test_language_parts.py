@@ -147,7 +147,7 @@ def test_top_k_chooses_among_the_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("values", "expected"),
     [
         ({}, Sampling()),
         (
@@ -158,10 +158,10 @@ def test_top_k_chooses_among_the_best() -> None:
         ({"temperature": 0, "top_k": -1, "max_tokens": MOST_TOKENS}, Sampling(MOST_TOKENS, 0, -1)),
     ],
 )
-def test_reads_the_parameters(given: dict[str, object], expected: Sampling) -> None:
-    assert sampling_of(json.dumps(given)) == expected
-    assert sampling_of(None, json.dumps(given)) == expected
-    assert isinstance(sampling_of(json.dumps(given)).max_tokens, int)
+def test_reads_the_parameters(values: dict[str, object], expected: Sampling) -> None:
+    assert sampling_of(json.dumps(values)) == expected
+    assert sampling_of(None, json.dumps(values)) == expected
+    assert isinstance(sampling_of(json.dumps(values)).max_tokens, int)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_refuses_wrong_parameters(text: str, message: str) -> None:
 
 
 def test_a_requests_own_parameters_can_have_others_and_numbers_as_text() -> None:
-    given = {"x-request-id": "7", "timeout": 3, "temperature": "0.5", "max_tokens": 9}
-    assert sampling_of(None, json.dumps(given)) == Sampling(max_tokens=9, temperature=0.5)
+    parameters = {"x-request-id": "7", "timeout": 3, "temperature": "0.5", "max_tokens": 9}
+    assert sampling_of(None, json.dumps(parameters)) == Sampling(max_tokens=9, temperature=0.5)
     assert sampling_of(None, "") == Sampling()
-    assert sampling_of("{}", json.dumps(given)) == Sampling()
+    assert sampling_of("{}", json.dumps(parameters)) == Sampling()
     with pytest.raises(SamplingError, match=r"^parameters: max_tokens must be"):
         sampling_of(None, '{"max_tokens": 0}')
 
@@ -367,17 +367,17 @@ class Desk:
 
 @pytest.fixture
 def desk(trained: tuple[Weights, str]) -> Iterator[Desk]:
-    made = Desk(trained)
-    yield made
-    made.scheduler.stop()
+    instance = Desk(trained)
+    yield instance
+    instance.scheduler.stop()
 
 
 @pytest.fixture
 def slow(trained: tuple[Weights, str]) -> Iterator[Desk]:
     """Ends no long request during a test: 4096 tokens take seven minutes."""
-    made = Desk(trained, 10)
-    yield made
-    made.scheduler.stop()
+    instance = Desk(trained, 10)
+    yield instance
+    instance.scheduler.stop()
 
 
 def ended(*clients: Recorder) -> list[str]:

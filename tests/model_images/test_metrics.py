@@ -10,8 +10,8 @@ def boxes(*corners: tuple[float, float, float, float]) -> np.ndarray:
 
 
 def test_computes_the_iou() -> None:
-    found = iou(boxes((0, 0, 2, 2), (5, 5, 6, 6), (0, 0, 0, 0)), boxes((1, 0, 3, 2), (0, 0, 2, 2)))
-    np.testing.assert_allclose(found, [[1 / 3, 1], [0, 0], [0, 0]])
+    ious = iou(boxes((0, 0, 2, 2), (5, 5, 6, 6), (0, 0, 0, 0)), boxes((1, 0, 3, 2), (0, 0, 2, 2)))
+    np.testing.assert_allclose(ious, [[1 / 3, 1], [0, 0], [0, 0]])
 
 
 def test_matches_a_truth_once_with_the_best_score() -> None:
@@ -34,10 +34,10 @@ def test_accepts_no_truths_and_no_boxes() -> None:
 
 def test_average_precision_is_the_area_under_the_monotonic_curve() -> None:
     """Right, wrong, right of three truths: the precision is 1 up to recall 1/3, 2/3 up to recall 2/3, then 0."""
-    found = score(np.array([True, True, False]), np.array([0.9, 0.5, 0.7]), 3)
-    assert found.precision == pytest.approx(2 / 3)
-    assert found.recall == pytest.approx(2 / 3)
-    assert found.average_precision == pytest.approx(1 / 3 * 1 + 1 / 3 * 2 / 3)
+    result = score(np.array([True, True, False]), np.array([0.9, 0.5, 0.7]), 3)
+    assert result.precision == pytest.approx(2 / 3)
+    assert result.recall == pytest.approx(2 / 3)
+    assert result.average_precision == pytest.approx(1 / 3 * 1 + 1 / 3 * 2 / 3)
 
 
 def test_all_scores_are_1_if_all_boxes_are_right() -> None:

@@ -35,9 +35,9 @@ def rows(detector: Detector) -> np.ndarray:
 
 
 def test_tensors_have_yolov5s_names_and_shapes(detector: Detector) -> None:
-    (given,), (answered,) = detector.session.get_inputs(), detector.session.get_outputs()
-    assert (given.name, given.type, given.shape) == ("images", "tensor(float)", ["batch", 3, 640, 640])
-    assert (answered.name, answered.type, answered.shape) == ("output0", "tensor(float)", ["batch", 25200, 85])
+    (images,), (output,) = detector.session.get_inputs(), detector.session.get_outputs()
+    assert (images.name, images.type, images.shape) == ("images", "tensor(float)", ["batch", 3, 640, 640])
+    assert (output.name, output.type, output.shape) == ("output0", "tensor(float)", ["batch", 25200, 85])
 
 
 def test_the_file_is_small_and_older_runtimes_can_read_it() -> None:
@@ -91,14 +91,14 @@ def test_labels_are_the_trained_classes() -> None:
 
 
 def test_has_the_required_accuracy_on_unseen_images(detector: Detector) -> None:
-    found = evaluate(detector, 64)
-    assert set(found) == set(CLASSES)
-    for name, figures in found.items():
+    scores = evaluate(detector, 64)
+    assert set(scores) == set(CLASSES)
+    for name, figures in scores.items():
         assert figures.truths > 20, name
         assert figures.average_precision > 0.85, name
-    assert np.mean([s.average_precision for s in found.values()]) >= 0.95
-    assert np.mean([s.precision for s in found.values()]) >= 0.875
-    assert np.mean([s.recall for s in found.values()]) >= 0.9
+    assert np.mean([s.average_precision for s in scores.values()]) >= 0.95
+    assert np.mean([s.precision for s in scores.values()]) >= 0.875
+    assert np.mean([s.recall for s in scores.values()]) >= 0.9
 
 
 def test_the_same_seed_draws_the_same_scene_and_boxes_are_inside() -> None:
@@ -113,10 +113,10 @@ def test_the_same_seed_draws_the_same_scene_and_boxes_are_inside() -> None:
 
 
 def test_finds_nothing_on_photographs_that_were_not_in_training(detector: Detector) -> None:
-    found = on_photos(detector, PHOTOS)
-    assert len(found) == 8
+    scores = on_photos(detector, PHOTOS)
+    assert len(scores) == 8
     # The network of drawn backgrounds only had 329.
-    assert not any(found.values()), found
+    assert not any(scores.values()), scores
 
 
 @pytest.mark.parametrize("config", [REPOSITORY / "postprocess", DETECTION / "variants" / "fused"], ids=lambda p: p.name)
@@ -132,10 +132,10 @@ def test_finds_the_shapes_on_photographs_that_were_not_in_training(detector: Det
     for photo in load(PHOTOS) * 4:
         drawn = scene(rng, 640, 640, 6, cut(rng, photo, 640, 640))
         jpeg = cv2.imencode(".jpg", drawn.image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
-        found = detector.detect(jpeg)
+        detections = detector.detect(jpeg)
         for k in range(len(CLASSES)):
-            mine, theirs = found.classes == k, drawn.classes == k
-            right += int(hits(found.boxes[mine], found.scores[mine], drawn.boxes[theirs]).sum())
+            mine, theirs = detections.classes == k, drawn.classes == k
+            right += int(hits(detections.boxes[mine], detections.scores[mine], drawn.boxes[theirs]).sum())
         total += len(drawn.boxes)
     assert total > 60
     assert right >= 0.8 * total, (right, total)

@@ -69,9 +69,9 @@ def slow() -> bytes:
 
 
 def tensor(module: Any, images: list[bytes]) -> Any:
-    given = module.InferInput("IMAGE", [len(images), 1], "BYTES")
-    given.set_data_from_numpy(np.array(images, np.object_).reshape(-1, 1))
-    return given
+    model_input = module.InferInput("IMAGE", [len(images), 1], "BYTES")
+    model_input.set_data_from_numpy(np.array(images, np.object_).reshape(-1, 1))
+    return model_input
 
 
 def ask(server: Server, image: bytes, **parameters: Any) -> list[dict[str, Any]]:
@@ -114,8 +114,8 @@ def test_thresholds_apply_to_one_request_in_a_batch(operated: Server, jpeg: byte
 def test_accepts_thresholds_over_grpc_and_in_headers(operated: Server, jpeg: bytes) -> None:
     usual = ask(operated, jpeg)
     with tritonclient.grpc.InferenceServerClient(operated.grpc) as client:
-        given = {"top_k": 1, "confidence": "0.3"}
-        answer = client.infer("detection", [tensor(tritonclient.grpc, [jpeg])], parameters=given)
+        parameters = {"top_k": 1, "confidence": "0.3"}
+        answer = client.infer("detection", [tensor(tritonclient.grpc, [jpeg])], parameters=parameters)
     assert json.loads(answer.as_numpy("DETECTIONS")[0, 0])["detections"] == usual[:1]
     status, text = post(operated, jpeg, top_k="2")
     assert status == 200
@@ -127,21 +127,21 @@ def test_the_client_sends_thresholds(operated: Server, grpc: bool) -> None:
     program = [sys.executable, DETECTION / "client" / "detect.py", "--top-k=2", "--confidence=0.3"]
     url = ["--grpc", f"--url={operated.grpc}"] if grpc else [f"--url={operated.http}"]
     sample = DETECTION / "samples" / "square.jpg"
-    done = subprocess.run([*program, *url, sample], capture_output=True, text=True, check=True)
-    assert len(json.loads(done.stdout)["detections"]) == 2
+    result = subprocess.run([*program, *url, sample], capture_output=True, text=True, check=True)
+    assert len(json.loads(result.stdout)["detections"]) == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("parameters", "words"),
     [
         ({"confidence": 1.5}, "confidence must be a number from 0 to 1, not 1.5"),
         ({"iou": "much"}, 'iou must be a number from 0 to 1, not "much"'),
         ({"top_k": 1000}, "top_k must be a whole number from 1 to 300, not 1000"),
     ],
 )
-def test_an_invalid_threshold_is_a_400(operated: Server, jpeg: bytes, given: dict[str, Any], words: str) -> None:
+def test_an_invalid_threshold_is_a_400(operated: Server, jpeg: bytes, parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(InferenceServerException) as caught:
-        ask(operated, jpeg, **given)
+        ask(operated, jpeg, **parameters)
     assert caught.value.status() == "400"
     assert words in caught.value.message()
 
@@ -157,7 +157,7 @@ def test_a_request_without_images_fails_without_side_effects(operated: Server, j
 
 def test_class_names_come_from_the_labels_file(operated: Server, jpeg: bytes) -> None:
     names = ["kruh", "obdélník", "trojúhelník", "hvězda"]
-    assert all(found["label"] == names[found["class_id"]] for found in ask(operated, jpeg))
+    assert all(detection["label"] == names[detection["class_id"]] for detection in ask(operated, jpeg))
 
 
 def test_every_model_is_warm_before_the_first_request(fresh: tuple[Server, list[int]]) -> None:
@@ -270,8 +270,8 @@ def waiting(server: Server) -> int:
 
 
 def images_by_result(server: Server) -> Counter[str]:
-    found = series(server, "preprocess_images_total")
-    return Counter({name.split('result="')[1].split('"')[0]: int(value) for name, value in found.items()})
+    samples = series(server, "preprocess_images_total")
+    return Counter({name.split('result="')[1].split('"')[0]: int(value) for name, value in samples.items()})
 
 
 @pytest.mark.parametrize("model", ["preprocess", "detection"])
@@ -291,10 +291,10 @@ def test_does_not_process_cancelled_requests(operated: Server, slow: bytes, mode
         if is_in_time:
             break
     assert is_in_time, "each batch ended before it was cancelled"
-    done = images_by_result(operated) - before
-    assert done["decoded"] + done["cancelled"] == images
+    increase = images_by_result(operated) - before
+    assert increase["decoded"] + increase["cancelled"] == images
     if model == "preprocess":
-        assert done["cancelled"] >= 1
+        assert increase["cancelled"] >= 1
     # Triton doesn't cancel a running step of an ensemble, but it doesn't start the next one.
     assert inferences(operated, "yolov5s") == network
 

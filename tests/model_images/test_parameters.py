@@ -15,7 +15,7 @@ DEFAULTS = Thresholds(score=0.25, iou=0.45, max_boxes=300)
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("values", "expected"),
     [
         ({}, DEFAULTS),
         ({"confidence": 0.6}, DEFAULTS._replace(score=0.6)),
@@ -25,9 +25,9 @@ DEFAULTS = Thresholds(score=0.25, iou=0.45, max_boxes=300)
         ({"timeout": 3, "x-request-id": "7", "score": "nonsense"}, DEFAULTS),
     ],
 )
-def test_parameters_replace_the_defaults(given: dict[str, object], expected: Thresholds) -> None:
-    assert requested(json.dumps(given), DEFAULTS) == expected
-    assert type(requested(json.dumps(given), DEFAULTS).max_boxes) is int
+def test_parameters_replace_the_defaults(values: dict[str, object], expected: Thresholds) -> None:
+    assert requested(json.dumps(values), DEFAULTS) == expected
+    assert type(requested(json.dumps(values), DEFAULTS).max_boxes) is int
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_a_confidence_of_0_limits_the_candidates_and_keeps_the_best() -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((25200, 85), dtype=np.float32)
     rows[:, :4] *= 640
-    found = select(rows, Thresholds(0, 1, 300))
+    detections = select(rows, Thresholds(0, 1, 300))
     scores = rows[:, 4] * rows[:, 5:].max(axis=1)
     assert len(rows) > MAX_CANDIDATES
-    np.testing.assert_allclose(found.scores, np.sort(scores)[::-1][:300])
+    np.testing.assert_allclose(detections.scores, np.sort(scores)[::-1][:300])
 
 
 def test_reads_one_class_name_per_line(tmp_path: Path) -> None:

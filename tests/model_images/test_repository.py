@@ -32,16 +32,16 @@ def test_every_folder_is_a_model_with_batches() -> None:
 
 def test_the_ensemble_connects_tensors_of_the_same_type_and_shape() -> None:
     ensemble = config("detection")
-    known = {t.name: (t.data_type, list(t.dims)) for t in ensemble.input}
+    tensors = {t.name: (t.data_type, list(t.dims)) for t in ensemble.input}
     for step in ensemble.ensemble_scheduling.step:
         part = config(step.model_name)
         assert part.max_batch_size >= ensemble.max_batch_size
         assert set(step.input_map) == {t.name for t in part.input}
         for tensor in part.input:
-            assert known[step.input_map[tensor.name]] == (tensor.data_type, list(tensor.dims))
+            assert tensors[step.input_map[tensor.name]] == (tensor.data_type, list(tensor.dims))
         for tensor in part.output:
-            known[step.output_map[tensor.name]] = (tensor.data_type, list(tensor.dims))
-    assert known["DETECTIONS"] == (model_config_pb2.TYPE_STRING, [1])
+            tensors[step.output_map[tensor.name]] = (tensor.data_type, list(tensor.dims))
+    assert tensors["DETECTIONS"] == (model_config_pb2.TYPE_STRING, [1])
 
 
 @pytest.mark.parametrize("path", sorted(REPOSITORY.rglob("*.py")), ids=lambda p: p.parent.parent.name + "/" + p.name)
@@ -61,11 +61,11 @@ def test_the_model_image_contains_only_the_repository() -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         held = {m.name: files.extractfile(m).read() for m in files.getmembers() if m.isfile()}  # type: ignore[union-attr]
         modes = {m.name: m.mode for m in files.getmembers()}
-    wanted = {
+    expected = {
         f"models/{p.relative_to(REPOSITORY)}": p.read_bytes()
         for p in REPOSITORY.rglob("*")
         if p.is_file() and "__pycache__" not in p.parts
     }
-    assert held.keys() == wanted.keys()
-    assert held == wanted
+    assert held.keys() == expected.keys()
+    assert held == expected
     assert all(mode & 0o004 for mode in modes.values()), "the server's user must be able to read it"

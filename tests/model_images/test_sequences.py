@@ -51,12 +51,12 @@ def address(server: Server, protocol: str) -> str:
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_adds_up_each_sequence(server: Server, protocol: str) -> None:
     url = address(server, protocol)
-    one, other = (sequences.Sequence([url], value, protocol) for value in (1, 100))
-    assert [one.send(2).sum, other.send(200).sum, one.send(3).sum] == [3, 300, 6]
-    assert [one.send(4, end=True).sum, other.send(300, end=True).sum] == [10, 600]
+    first, other = (sequences.Sequence([url], value, protocol) for value in (1, 100))
+    assert [first.send(2).sum, other.send(200).sum, first.send(3).sum] == [3, 300, 6]
+    assert [first.send(4, end=True).sum, other.send(300, end=True).sum] == [10, 600]
     with pytest.raises(sequences.SequenceLostError, match="must specify the START flag"):
-        one.send(5)
-    one.close()
+        first.send(5)
+    first.close()
     other.close()
 
 
@@ -64,9 +64,9 @@ def test_adds_up_each_sequence(server: Server, protocol: str) -> None:
 def test_the_command_line_client_prints_the_sums(server: Server, options: list[str]) -> None:
     host, port = address(server, "http" if options else "grpc").split(":")
     command = [sys.executable, str(CLIENT), "--host", host, "--port", port, "--sequences", "2", *options, "1", "2", "3"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count('"sums": [1, 3, 6]') == 2
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count('"sums": [1, 3, 6]') == 2
 
 
 def test_by_default_a_sequence_ends_after_a_pause_of_a_second(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ def test_triton_tells_no_slots_but_waiting_sequences_are_pending(server: Server)
     opened[0].send(1, end=True)
     assert answer.result(timeout=30).sum == 7
     opened[1].send(1, end=True)
-    for one in (*opened, waiting):
-        one.close()
+    for sequence in (*opened, waiting):
+        sequence.close()
 
 
 def refusal(server: Server, protocol: str) -> str:

@@ -66,11 +66,11 @@ class Served:
     def wait_for(self, words: str, after: int = 0) -> int:
         """Waits until the log matches `words` after the position `after`. Returns the end of the match."""
         deadline = time.monotonic() + 90
-        while (found := re.search(words, self.log.read_text()[after:])) is None:
+        while (match := re.search(words, self.log.read_text()[after:])) is None:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, f"{words} isn't in the log:\n{self.log.read_text()}"
             time.sleep(0.1)
-        return after + found.end()
+        return after + match.end()
 
     def replace(self, path: str, old: str, new: str) -> None:
         """Replaces a text in a file of the repository."""
@@ -139,9 +139,9 @@ def wait_ready(served: Served, model: str) -> None:
 
 def test_refuses_a_folder_without_models(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "hack" / "serve.py", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "isn't a model repository: no folder in it contains a config.pbtxt" in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "isn't a model repository: no folder in it contains a config.pbtxt" in result.stderr
 
 
 @pytest.mark.server
@@ -150,10 +150,10 @@ def test_reports_a_used_port_and_leaves_no_container(served: Served) -> None:
     before = docker(*own)
     assert before
     command = [sys.executable, ROOT / "hack" / "serve.py", served.repository, f"--port={served.port}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert f"The server needs the ports {served.port} to {served.port + 2}" in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert f"The server needs the ports {served.port} to {served.port + 2}" in result.stderr
     assert docker(*own) == before
 
 
@@ -162,8 +162,8 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Generates ten images."""
     folder = tmp_path_factory.mktemp("scenes")
     command = [sys.executable, CLIENT / "scenes.py", folder, "--count=10"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [Path(line) for line in done.stdout.splitlines()]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [Path(line) for line in result.stdout.splitlines()]
 
 
 def test_generates_images_of_every_form_with_the_right_boxes(scenes: list[Path]) -> None:
@@ -173,9 +173,9 @@ def test_generates_images_of_every_form_with_the_right_boxes(scenes: list[Path])
     truths = hits = 0
     for path in scenes:
         boxes = np.array([d["box"] for d in json.loads(path.with_suffix(".json").read_text())["detections"]])
-        found = detector(path.read_bytes()).boxes
+        predictions = detector(path.read_bytes()).boxes
         truths += len(boxes)
-        hits += int((iou(boxes, found).max(axis=1, initial=0) > 0.5).sum())
+        hits += int((iou(boxes, predictions).max(axis=1, initial=0) > 0.5).sum())
     assert hits / truths > 0.85
 
 
@@ -189,23 +189,23 @@ def test_draws_boxes_into_the_upright_picture(server: Server, scenes: list[Path]
     changed = np.abs(after.astype(int) - before).max(axis=2) > 0
     assert 0.001 < changed.mean() < 0.5
     # The drawn pixels are near the frames of the true boxes.
-    for found in json.loads(turned.with_suffix(".json").read_text())["detections"]:
-        left, top, _, bottom = (round(side) for side in found["box"])
+    for detection in json.loads(turned.with_suffix(".json").read_text())["detections"]:
+        left, top, _, bottom = (round(side) for side in detection["box"])
         frame = changed[max(0, top - 8) : bottom + 8, max(0, left - 8) : left + 8]
         assert frame.any()
 
     together = tmp_path / "together.png"
-    done = subprocess.run([*draw, f"--join={together}", "--height=200", *scenes[:3], __file__], check=False)
-    assert done.returncode == 1, "one of the files isn't an image"
+    result = subprocess.run([*draw, f"--join={together}", "--height=200", *scenes[:3], __file__], check=False)
+    assert result.returncode == 1, "one of the files isn't an image"
     assert Image.open(together).height == 200
 
 
 @pytest.mark.server
 def test_the_picture_in_the_readme_shows_the_servers_boxes(server: Server, tmp_path: Path) -> None:
     samples = [DETECTION / "samples" / f"{name}.jpg" for name in ("square", "wide", "high")]
-    made, kept = tmp_path / "made.png", ROOT / "docs" / "images" / "detection.png"
-    command = [sys.executable, CLIENT / "draw.py", f"--url={server.http}", f"--join={made}", "--height=320", *samples]
+    png, picture = tmp_path / "made.png", ROOT / "docs" / "images" / "detection.png"
+    command = [sys.executable, CLIENT / "draw.py", f"--url={server.http}", f"--join={png}", "--height=320", *samples]
     subprocess.run(command, check=True)
-    one, other = (np.asarray(Image.open(path).convert("RGB")).astype(int) for path in (made, kept))
-    assert one.shape == other.shape
-    assert np.abs(one - other).mean() < 2, "the picture is stale; the command to make it is in docs/models.md"
+    pixels, expected = (np.asarray(Image.open(path).convert("RGB")).astype(int) for path in (png, picture))
+    assert pixels.shape == expected.shape
+    assert np.abs(pixels - expected).mean() < 2, "the picture is stale; the command to make it is in docs/models.md"

@@ -47,9 +47,9 @@ def post_raw(server: Server, body: bytes) -> tuple[int, dict[str, Any]]:
 
 def tensor(module: Any, images: list[bytes]) -> Any:
     """Returns the input IMAGE [n, 1] for tritonclient.http or .grpc."""
-    given = module.InferInput("IMAGE", [len(images), 1], "BYTES")
-    given.set_data_from_numpy(np.array(images, np.object_).reshape(-1, 1))
-    return given
+    model_input = module.InferInput("IMAGE", [len(images), 1], "BYTES")
+    model_input.set_data_from_numpy(np.array(images, np.object_).reshape(-1, 1))
+    return model_input
 
 
 def counts(server: Server, model: str) -> tuple[int, int]:
@@ -62,10 +62,10 @@ def counts(server: Server, model: str) -> tuple[int, int]:
 def assert_same(answer: dict[str, Any], expected: Detections, height: int, width: int) -> None:
     """Asserts that the server's JSON has the boxes of the same code in this process. JPEG decoders differ slightly."""
     assert answer["image"] == {"width": width, "height": height}
-    found = np.array([d["box"] for d in answer["detections"]]).reshape(-1, 4)
-    assert len(found) == len(expected.boxes)
-    assert len(found) > 0
-    overlap = iou(found, expected.boxes)
+    boxes = np.array([d["box"] for d in answer["detections"]]).reshape(-1, 4)
+    assert len(boxes) == len(expected.boxes)
+    assert len(boxes) > 0
+    overlap = iou(boxes, expected.boxes)
     assert (overlap.max(axis=1) > 0.95).all()
     named = [d["class_id"] for d in answer["detections"]]
     assert named == expected.classes[overlap.argmax(axis=1)].tolist()
@@ -93,12 +93,12 @@ def test_returns_the_boxes_of_a_jpeg(
     else:
         answer = detect(jpeg, server.grpc if way == "grpc" else server.http, "detection", way)
     assert_same(answer, detector.detect(jpeg), height, width)
-    for found in answer["detections"]:
-        x1, y1, x2, y2 = found["box"]
+    for detection in answer["detections"]:
+        x1, y1, x2, y2 = detection["box"]
         assert 0 <= x1 < x2 <= width
         assert 0 <= y1 < y2 <= height
-        assert SERVED.score < found["score"] <= 1
-        assert found["label"] == ["circle", "rectangle", "triangle", "star"][found["class_id"]]
+        assert SERVED.score < detection["score"] <= 1
+        assert detection["label"] == ["circle", "rectangle", "triangle", "star"][detection["class_id"]]
 
 
 def test_a_request_can_have_images_of_several_sizes(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
@@ -125,8 +125,8 @@ def test_requests_with_different_sizes_share_batches(server: Server, scene_jpeg:
                     [tensor(tritonclient.grpc, [image])],
                     lambda result, error, future=future: future.set_result((result, error)),
                 )
-            done = [future.result(timeout=60) for future in answers]
-    for (result, error), image, size in zip(done, images, SIZES, strict=True):
+            outcomes = [future.result(timeout=60) for future in answers]
+    for (result, error), image, size in zip(outcomes, images, SIZES, strict=True):
         assert error is None
         # Each request gets the boxes of its own image.
         assert_same(json.loads(result.as_numpy("DETECTIONS")[0, 0]), detector.detect(image), *size)
@@ -241,14 +241,14 @@ def test_the_client_prints_one_line_of_json_per_image(server: Server, option: st
     assert len(samples) >= 3
     url = server.grpc if option == "--grpc" else server.http
     command = [sys.executable, str(DETECTION / "client" / "detect.py"), "--url", url]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, *([option] if option else []), *map(str, samples), os.devnull],
         capture_output=True,
         text=True,
         check=False,
     )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["file"] for line in lines] == [str(sample) for sample in samples]
     assert all(line["detections"] for line in lines)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"{os.devnull}: ")
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"{os.devnull}: ")

@@ -31,9 +31,9 @@ def module(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.replace("/", "_"), MODEL_IMAGES / f"{path}.py")
     assert spec
     assert spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    python_module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(python_module)
+    return python_module
 
 
 passthrough = module("passthrough/client/passthrough")
@@ -173,11 +173,11 @@ def test_a_bad_request_in_a_batch_of_the_template_fails_alone(small: Server) -> 
 )
 def test_the_command_line_clients_print_the_result(small: Server, command: list[str], output: str) -> None:
     program, *rest = (part.format(metrics=small.metrics) for part in command)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, MODEL_IMAGES / program, "--url", small.http, *rest],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert output in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert output in result.stdout

@@ -41,21 +41,21 @@ def variants(models: Path) -> Iterator[Server]:
         yield running
 
 
-def unchanged(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def unchanged(detection: dict[str, Any], other: dict[str, Any]) -> bool:
     """Returns whether two detections have the same class and nearly the same box and score."""
-    if one["class_id"] != other["class_id"] or one["label"] != other["label"]:
+    if detection["class_id"] != other["class_id"] or detection["label"] != other["label"]:
         return False
-    boxes = [np.array([d["box"]]) for d in (one, other)]
+    boxes = [np.array([d["box"]]) for d in (detection, other)]
     # Boxes of a random network may have no area after clipping, and so no IoU.
     same_place = iou(*boxes)[0, 0] > 0.99 or np.abs(boxes[0] - boxes[1]).max() < 0.5
-    return bool(same_place and abs(one["score"] - other["score"]) < 2e-3)
+    return bool(same_place and abs(detection["score"] - other["score"]) < 2e-3)
 
 
-def assert_agree(found: dict[str, Any], expected: dict[str, Any], model: str) -> None:
+def assert_agree(answer: dict[str, Any], expected: dict[str, Any], model: str) -> None:
     """Asserts that each box of one answer matches a different box of the other."""
-    assert found["image"] == expected["image"]
+    assert answer["image"] == expected["image"]
     left, strays = list(expected["detections"]), []
-    for box in found["detections"]:
+    for box in answer["detections"]:
         match = next((k for k, other in enumerate(left) if unchanged(box, other)), None)
         if match is None:
             strays.append(box)
@@ -87,9 +87,9 @@ def test_the_ensemble_finds_the_boxes_of_the_same_code_without_triton(
     detector = Detector(models / "yolov5s" / "1" / "model.onnx")
     thresholds = SERVED._replace(score=SCORES[models.parent.name.removesuffix("0")])
     for jpeg, answer in zip(scenes, expected, strict=True):
-        found = detector.detect(jpeg, thresholds)
+        detections = detector.detect(jpeg, thresholds)
         # The decoders of two OpenCV versions differ slightly, so a score near the threshold may be on either side.
-        assert abs(len(answer["detections"]) - len(found.boxes)) <= 0.02 * len(found.boxes)
+        assert abs(len(answer["detections"]) - len(detections.boxes)) <= 0.02 * len(detections.boxes)
     assert all(answer["detections"] for answer in expected)
 
 
@@ -105,35 +105,35 @@ def test_variants_agree_on_single_images(
 def test_variants_agree_on_several_images_in_a_request(
     variants: Server, scenes: list[bytes], expected: list[dict[str, Any]], model: str
 ) -> None:
-    given = tritonclient.http.InferInput("IMAGE", [len(scenes), 1], "BYTES")
-    given.set_data_from_numpy(np.array(scenes, np.object_).reshape(-1, 1))
+    tensor = tritonclient.http.InferInput("IMAGE", [len(scenes), 1], "BYTES")
+    tensor.set_data_from_numpy(np.array(scenes, np.object_).reshape(-1, 1))
     with tritonclient.http.InferenceServerClient(variants.http) as client:
-        answers = client.infer(model, [given]).as_numpy("DETECTIONS")
-    for answer, one in zip(answers.ravel(), expected, strict=True):
-        assert_agree(json.loads(answer), one, model)
+        answers = client.infer(model, [tensor]).as_numpy("DETECTIONS")
+    for answer, reference in zip(answers.ravel(), expected, strict=True):
+        assert_agree(json.loads(answer), reference, model)
 
 
 @pytest.mark.parametrize("model", OURS)
 def test_every_variant_refuses_a_bad_image_with_the_same_message(
     variants: Server, scenes: list[bytes], model: str
 ) -> None:
-    given = tritonclient.http.InferInput("IMAGE", [2, 1], "BYTES")
-    given.set_data_from_numpy(np.array([scenes[0], b""], np.object_).reshape(-1, 1))
+    tensor = tritonclient.http.InferInput("IMAGE", [2, 1], "BYTES")
+    tensor.set_data_from_numpy(np.array([scenes[0], b""], np.object_).reshape(-1, 1))
     with (
         tritonclient.http.InferenceServerClient(variants.http) as client,
         pytest.raises(InferenceServerException, match="image 2 of 2: the image is empty") as caught,
     ):
-        client.infer(model, [given])
+        client.infer(model, [tensor])
     assert caught.value.status() == "400"
 
 
 @pytest.mark.parametrize("model", OURS[1:])
 def test_every_variant_accepts_thresholds_in_a_request(variants: Server, scenes: list[bytes], model: str) -> None:
     def ask(name: str, **parameters: float) -> dict[str, Any]:
-        given = tritonclient.http.InferInput("IMAGE", [1, 1], "BYTES")
-        given.set_data_from_numpy(np.array([[scenes[1]]], np.object_))
+        tensor = tritonclient.http.InferInput("IMAGE", [1, 1], "BYTES")
+        tensor.set_data_from_numpy(np.array([[scenes[1]]], np.object_))
         with tritonclient.http.InferenceServerClient(variants.http) as client:
-            answer = client.infer(name, [given], parameters=parameters).as_numpy("DETECTIONS")
+            answer = client.infer(name, [tensor], parameters=parameters).as_numpy("DETECTIONS")
         return json.loads(answer[0, 0])  # type: ignore[no-any-return]
 
     few = ask(model, confidence=0.5, top_k=2)
@@ -165,14 +165,14 @@ def test_the_ensemble_detection_is_the_repositorys(models: Path) -> None:
     for origin in sorted((DETECTION / "repository").rglob("*")):
         if not origin.is_file() or "__pycache__" in origin.parts or origin.name == "model.onnx":
             continue
-        found = (models / origin.relative_to(DETECTION / "repository")).read_text(encoding="latin-1")
+        text = (models / origin.relative_to(DETECTION / "repository")).read_text(encoding="latin-1")
         if origin.parent.name == "yolov5s":
-            found = found.replace("  preferred_batch_size: [ 2 ]\n", "")
-        found = found.replace(
+            text = text.replace("  preferred_batch_size: [ 2 ]\n", "")
+        text = text.replace(
             f'score_threshold" value: {{ string_value: "{score}"',
             f'score_threshold" value: {{ string_value: "{SERVED.score}"',
         )
-        assert found == origin.read_text(encoding="latin-1")
+        assert text == origin.read_text(encoding="latin-1")
 
 
 def test_the_image_of_the_variants_contains_only_models(models: Path) -> None:

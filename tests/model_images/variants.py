@@ -28,11 +28,11 @@ def build_variants(out: Path, network: str = "small", instances: int = 1) -> Pat
     shutil.copytree(PLAIN, models, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (*models.rglob("config.pbtxt"), models / "textbook_postprocess" / "1" / "model.py"):
         text = path.read_text(encoding="utf-8")
-        for found in (
+        for setting in (
             f'"score_threshold" value: {{ string_value: "{SCORES["small"]}"',
             f"MAX_BOXES = {SCORES['small']},",
         ):
-            text = text.replace(found, found.replace(str(SCORES["small"]), str(SCORES[network])))
+            text = text.replace(setting, setting.replace(str(SCORES["small"]), str(SCORES[network])))
         path.write_text(text, encoding="utf-8")
     version = models / "textbook_network" / "1"
     version.mkdir(exist_ok=True)  # git doesn't store empty directories

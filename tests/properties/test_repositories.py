@@ -187,7 +187,7 @@ def test_check_accepts_a_good_repository_with_random_edits(folders: Iterator[Pat
     good, (name, text) = edited
     root = good.write(next(folders))
     (root / name).write_text(text, errors="replace")
-    check(root, good.wanted)
+    check(root, good.expected)
 
 
 @examples(60)

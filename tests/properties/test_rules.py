@@ -33,10 +33,10 @@ def check_rules(folder: Path, groups_to_check: list[Any]) -> str:
     program = shutil.which("promtool", path=settings.search_path())
     assert program, "these tests need promtool: run hack/world.sh rules"
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups_to_check}))
-    done = subprocess.run(
+    result = subprocess.run(
         [program, "check", "rules", folder / "rules.yaml"], capture_output=True, text=True, check=False
     )
-    return done.stderr if done.returncode else ""
+    return result.stderr if result.returncode else ""
 
 
 @batches(12)

@@ -43,7 +43,7 @@ class Harness:
     plane: ControlPlane
     operator: Operator
     api: Api
-    kept: dict[str, Json] = field(default_factory=dict)
+    models: dict[str, Json] = field(default_factory=dict)
     """The accepted TritonModels, which are reconciled."""
 
     def model(self, name: str) -> Json:
@@ -98,7 +98,7 @@ def test_reports_invalid_input_and_serves_others(harness: Harness, number: int) 
     eventually(all_are_handled, MIN_WAIT_SECONDS, lambda: "\n\n".join(account(harness, name) for name in waiting))
     assert_canaries_work(harness)
     assert "Traceback" not in harness.operator.log
-    harness.kept |= admitted
+    harness.models |= admitted
 
 
 def is_handled(harness: Harness, name: str) -> bool:
@@ -272,7 +272,7 @@ def test_names_the_field_that_only_the_schema_accepts(harness: Harness) -> None:
 
 def test_nothing_is_written_afterwards(harness: Harness) -> None:
     """Refused writes are retried at growing intervals. The test deletes these TritonModels first."""
-    for name in harness.kept:
+    for name in harness.models:
         model = harness.model(name)
         if any(c["reason"] == "ApplyRefused" for c in model["status"]["conditions"]):
             harness.api.delete("TritonModel", name)

@@ -109,10 +109,10 @@ class SimulatedTargets:
 
     def _server(self, *, idle: bool) -> str:
         """Returns the page of a server. `idle`: no requests for a minute, so quantiles are "Nan" (Triton's form)."""
-        done = 1 + self._seconds() / GROWTH
-        lines = [_grown(line, done, idle) for line in REAL.splitlines()]
-        tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * done}\n'
-        return "\n".join(lines) + "\n" + GPU + tokens + _streams(done)
+        factor = 1 + self._seconds() / GROWTH
+        lines = [_grown(line, factor, idle) for line in REAL.splitlines()]
+        tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * factor}\n'
+        return "\n".join(lines) + "\n" + GPU + tokens + _streams(factor)
 
     def _kubelet(self) -> str:
         used = {
@@ -171,7 +171,7 @@ def scrape_configs(address: str) -> list[Json]:
         target(f"/operator/{i}", namespace="triton-operator", pod=f"triton-operator-{i}", service=JOB) for i in (0, 1)
     ]
     return [
-        {"job_name": f"{NAMESPACE}/{NAME}", "static_configs": servers, "metric_relabel_configs": _kept()},
+        {"job_name": f"{NAMESPACE}/{NAME}", "static_configs": servers, "metric_relabel_configs": _relabelings()},
         {"job_name": JOB, "honor_labels": True, "static_configs": operators},
         {
             "job_name": "kubelet", "honor_labels": True, "static_configs": [target("/kubelet")],
@@ -184,7 +184,7 @@ def scrape_configs(address: str) -> list[Json]:
     ]  # fmt: skip
 
 
-def _kept() -> list[Json]:
+def _relabelings() -> list[Json]:
     """Returns the relabelings of the PodMonitor of a TritonModel with a GPU."""
     gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
     subject = gen.model(monitoring={"tokenCounter": TOKENS}, server=gpu)
@@ -192,21 +192,21 @@ def _kept() -> list[Json]:
     return [{"source_labels" if k == "sourceLabels" else k: v for k, v in rule.items()} for rule in rules]
 
 
-def _streams(done: float) -> str:
+def _streams(factor: float) -> str:
     """Returns the series of a language model, with the names and labels of Triton's vLLM backend."""
     of = f'model="{STREAMS}",version="1"'
     lines = [f"vllm:{name}{{{of}}} {value}" for name, value in GAUGES.items()]
     for name in HISTOGRAMS:
-        lines += [f'vllm:{name}_bucket{{{of},le="{le}"}} {share * done}' for le, share in (("1", 5), ("+Inf", 9))]
+        lines += [f'vllm:{name}_bucket{{{of},le="{le}"}} {share * factor}' for le, share in (("1", 5), ("+Inf", 9))]
     return "\n".join(lines) + "\n"
 
 
-def _grown(line: str, done: float, idle: bool) -> str:
-    """Returns a line of the page with its counter multiplied by `done`."""
+def _grown(line: str, factor: float, idle: bool) -> str:
+    """Returns a line of the page with its counter multiplied by `factor`."""
     sample = _SAMPLE.match(line)
     if not sample or not line.startswith("nv_inference_") or "pending" in line:
         return line
     name, labels, value = sample[1], sample[2] or "", sample[3]
     if "quantile=" in labels:
         return f"{name}{labels} Nan" if idle else line
-    return f"{name}{labels} {float(value) * done}"
+    return f"{name}{labels} {float(value) * factor}"

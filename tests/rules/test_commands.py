@@ -132,10 +132,10 @@ def test_the_alert_that_fires_is_explained(url: str, tmp_path: Path, monkeypatch
 
     until(explained, lambda answer: answer[:2] == ([], 2))
 
-    def known(firings: list[incident.Firing]) -> bool:
+    def has_alert(firings: list[incident.Firing]) -> bool:
         return ALERT in {f.alert.name for f in firings} and all(f.since is not None for f in firings)
 
-    firings, now = until(lambda: incident.firing(url, NAMESPACE, NAME), known), time.time()
+    firings, now = until(lambda: incident.firing(url, NAMESPACE, NAME), has_alert), time.time()
     assert all(f.since is not None and now - 600 < f.since <= now for f in firings)
     series = incident.Panel("", "", incident.queries(NAMESPACE, NAME)["load"])
     until(

@@ -116,12 +116,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         while left and time.time() < since + SECONDS:
             time.sleep(1)
             out.values = {name: choose(prometheus, name) for name in NAMES}
-            left = [(name, query) for name, query in left if not _shown(out, name, query, since)]
+            left = [(name, query) for name, query in left if not _has_values(out, name, query, since)]
         out.empty = [query for _, query in left]
         yield out
 
 
-def _shown(answers: Answers, name: str, query: Query, since: float) -> bool:
+def _has_values(answers: Answers, name: str, query: Query, since: float) -> bool:
     try:
         expr = filled(query.expr, answers.values[name])
     except KeyError:

@@ -24,5 +24,5 @@ def test_alerts_about_the_operator_fire_as_expected(tmp_path: Path) -> None:
     rules, tests = tmp_path / "rules.yaml", tmp_path / "tests.yaml"
     rules.write_text(yaml.safe_dump(yaml.safe_load(MANIFEST.read_text())["spec"]))
     tests.write_text(yaml.safe_dump({"rule_files": [rules.name], **yaml.safe_load(CASES.read_text())}))
-    done = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -107,16 +107,16 @@ def test_rules_are_valid_for_any_model_name(variant: str, ensemble: bool, promto
             model, Choices("operator:1", "Copy", entrypoint=name, ensemble=ensemble, decoupled=(name,))
         )
         files.append(str(write(tmp_path / f"{place}.yaml", rule["spec"])))
-    done = subprocess.run([promtool, "check", "rules", *files], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run([promtool, "check", "rules", *files], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def assert_rules(case: Case, promtool: str, folder: Path) -> None:
     """Checks that promtool finds in the rules what the case expects."""
     rules = write(folder / "rules.yaml", rendered(case))
     tests = write(folder / "tests.yaml", document(case, rules.name))
-    done = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def rendered(case: Case) -> dict[str, Any]:

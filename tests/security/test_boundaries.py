@@ -39,9 +39,9 @@ def children(**spec: Any) -> list[Object]:
 def test_every_child_is_in_the_namespace_of_its_tritonmodel_and_owned_by_it() -> None:
     engines = [children(replicas=None, autoscaling={"max": 2, "engine": engine}) for engine in ("HPA", "KEDA")]
     explicit = children(server={"modelControl": "explicit", "loadModels": ["a"]}, entrypoint="a")
-    found = children() + explicit + engines[0] + engines[1]
-    assert {o["kind"] for o in found} == {kind.kind for kind in KINDS}
-    for obj in found:
+    objects = children() + explicit + engines[0] + engines[1]
+    assert {o["kind"] for o in objects} == {kind.kind for kind in KINDS}
+    for obj in objects:
         metadata = obj["metadata"]
         assert metadata["namespace"] == gen.NAMESPACE
         assert metadata["name"] in (gen.NAME, f"{gen.NAME}-headless", f"tritonmodel-{gen.NAME}")

@@ -53,14 +53,14 @@ def model(team: Team) -> Object:
     api.request("POST", f"/apis/{RBAC}/v1/namespaces/{team.namespace}/roles", role)
     for user in ("developer", "oncall"):
         bind(team.plane, team.namespace, user, "Role", "calibrate")
-    made = api.create(tritonmodel(NAME, entrypoint="yolo", autoscaling={"min": 2, "max": 4}))
-    parsed = TritonModel.model_validate(made)
+    obj = api.create(tritonmodel(NAME, entrypoint="yolo", autoscaling={"min": 2, "max": 4}))
+    parsed = TritonModel.model_validate(obj)
     for child in render(parsed, Choices("t:1", "Copy", entrypoint="yolo")):
         if child["kind"] in ("ServiceAccount", "Deployment", "Service"):
             api.create(child)
     for user in ("developer", "oncall"):
         eventually(lambda user=user: may_read_pods(team.api(user)), 60, "the roles in effect")
-    return made
+    return obj
 
 
 def may_read_pods(api: Api) -> bool:
@@ -138,29 +138,29 @@ def test_proposes_a_value_with_the_documented_permissions_and_deletes_its_pod(
     team: Team, model: Object, answers: list[list[str]]
 ) -> None:
     with kubelet(team.api()) as pods:
-        done = calibrate(team, "developer", "-o", "json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert CAPACITY * 0.95 <= found["maxQpsPerReplica"] <= CAPACITY
-    assert found["images"]["fetch"].endswith(gen.DIGEST)
+        result = calibrate(team, "developer", "-o", "json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert CAPACITY * 0.95 <= report["maxQpsPerReplica"] <= CAPACITY
+    assert report["images"]["fetch"].endswith(gen.DIGEST)
     assert any("--model=yolo" in command for command in answers)
     (pod,) = pods
     assert pod["metadata"]["ownerReferences"][0]["uid"] == model["metadata"]["uid"]
     assert "tritonoperator.io/model" not in pod["metadata"]["labels"]
     assert gone(team.api())
     assert ANNOTATION not in team.api().get("TritonModel", NAME)["metadata"].get("annotations", {})
-    assert "deleted the pod" in done.stderr
+    assert "deleted the pod" in result.stderr
 
 
 def test_apply_sets_the_value_for_a_user_who_may_set_thresholds(
     team: Team, model: Object, answers: list[list[str]]
 ) -> None:
     with kubelet(team.api()):
-        done = calibrate(team, "oncall", "--apply")
-    assert done.exit_code == 0, done.output
-    found = team.api().get("TritonModel", NAME)["metadata"]["annotations"]
-    assert CAPACITY * 0.95 <= float(found[ANNOTATION]) <= CAPACITY
-    assert json.loads(found[EVIDENCE])["maxQpsPerReplica"] == found[ANNOTATION]
+        result = calibrate(team, "oncall", "--apply")
+    assert result.exit_code == 0, result.output
+    annotations = team.api().get("TritonModel", NAME)["metadata"]["annotations"]
+    assert CAPACITY * 0.95 <= float(annotations[ANNOTATION]) <= CAPACITY
+    assert json.loads(annotations[EVIDENCE])["maxQpsPerReplica"] == annotations[ANNOTATION]
 
 
 def test_apply_sets_requests_and_tokens_of_a_model_that_streams(
@@ -172,14 +172,14 @@ def test_apply_sets_requests_and_tokens_of_a_model_that_streams(
         assert "the model isn't decoupled: it sends one response, so give --p99" in refused.output
         changed = {"entrypoint": "chat", "monitoring": {"tokenCounter": "vllm:generation_tokens_total"}}
         team.api().patch("TritonModel", NAME, {"spec": changed})
-        done = calibrate(team, "oncall", "--apply", target="--tpot=200ms")
-    assert done.exit_code == 0, done.output
-    found = team.api().get("TritonModel", NAME)["metadata"]["annotations"]
-    assert CAPACITY * 0.95 <= float(found[ANNOTATION]) <= CAPACITY
-    assert float(found["tritonoperator.io/max-tps-per-replica"]) == pytest.approx(
-        20 * float(found[ANNOTATION]), rel=0.01
+        result = calibrate(team, "oncall", "--apply", target="--tpot=200ms")
+    assert result.exit_code == 0, result.output
+    annotations = team.api().get("TritonModel", NAME)["metadata"]["annotations"]
+    assert CAPACITY * 0.95 <= float(annotations[ANNOTATION]) <= CAPACITY
+    assert float(annotations["tritonoperator.io/max-tps-per-replica"]) == pytest.approx(
+        20 * float(annotations[ANNOTATION]), rel=0.01
     )
-    assert EVIDENCE not in found, "the evidence of the earlier result isn't that of this one"
+    assert EVIDENCE not in annotations, "the evidence of the earlier result isn't that of this one"
 
 
 def test_only_who_may_set_thresholds_writes_the_evidence(team: Team, model: Object) -> None:
@@ -200,17 +200,17 @@ def test_apply_without_the_verb_is_refused_before_a_pod_exists(
     team: Team, model: Object, answers: list[list[str]]
 ) -> None:
     with kubelet(team.api()) as pods:
-        done = calibrate(team, "developer", "--apply")
-    assert done.exit_code == 1
-    assert "--apply needs the verb setthresholds on tritonmodels" in done.output
+        result = calibrate(team, "developer", "--apply")
+    assert result.exit_code == 1
+    assert "--apply needs the verb setthresholds on tritonmodels" in result.output
     assert pods == []
 
 
 def test_a_user_without_rights_learns_which_ones_are_needed(team: Team, model: Object) -> None:
-    done = calibrate(team, "netadmin")
-    assert done.exit_code == 1
-    assert 'cannot get resource "deployments"' in done.output
-    assert "create, get and delete on pods" in done.output
+    result = calibrate(team, "netadmin")
+    assert result.exit_code == 1
+    assert 'cannot get resource "deployments"' in result.output
+    assert "create, get and delete on pods" in result.output
 
 
 def test_a_user_who_may_not_create_pods_learns_which_rights_are_needed(team: Team, model: Object) -> None:
@@ -218,34 +218,34 @@ def test_a_user_who_may_not_create_pods_learns_which_rights_are_needed(team: Tea
     role = team.api().request("GET", path)
     team.api().request("PUT", path, {**role, "rules": RULES[:2]})
     eventually(lambda: not may_read_pods(team.api("developer")), 60, "the role in effect")
-    done = calibrate(team, "developer")
-    assert done.exit_code == 1
-    assert 'cannot create resource "pods"' in done.output
-    assert "create, get and delete on pods" in done.output
+    result = calibrate(team, "developer")
+    assert result.exit_code == 1
+    assert 'cannot create resource "pods"' in result.output
+    assert "create, get and delete on pods" in result.output
 
 
 def test_an_error_in_the_pod_is_shown_and_the_pod_is_deleted(team: Team, model: Object) -> None:
     """No kubelet runs, so the API server itself refuses to run a command."""
     with kubelet(team.api()) as pods:
-        done = calibrate(team, "developer")
-    assert done.exit_code == 1
-    assert "can't run python in the pod" in done.output
+        result = calibrate(team, "developer")
+    assert result.exit_code == 1
+    assert "can't run python in the pod" in result.output
     assert len(pods) == 1
     assert gone(team.api())
 
 
 def test_a_server_that_crashes_is_reported_and_its_pod_is_deleted(team: Team, model: Object) -> None:
     with kubelet(team.api(), gen.ended("triton", 1, "no memory"), gen.put("status.conditions", [])):
-        done = calibrate(team, "developer")
-    assert done.exit_code == 1
-    assert "the server doesn't start: ServerCrashed: tritonserver ended with exit code 1" in done.output
+        result = calibrate(team, "developer")
+    assert result.exit_code == 1
+    assert "the server doesn't start: ServerCrashed: tritonserver ended with exit code 1" in result.output
     assert gone(team.api())
 
 
 def test_a_server_that_isnt_ready_in_time_is_deleted(team: Team, model: Object) -> None:
-    done = calibrate(team, "developer", "--start-limit=2s")
-    assert done.exit_code == 1
-    assert "the server isn't ready after 2 s: Scheduling" in done.output
+    result = calibrate(team, "developer", "--start-limit=2s")
+    assert result.exit_code == 1
+    assert "the server isn't ready after 2 s: Scheduling" in result.output
     assert gone(team.api())
 
 
@@ -281,15 +281,15 @@ def test_a_running_calibration_isnt_disturbed_and_an_ended_one_is_replaced(
     }  # fmt: skip
     team.api().create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
     uid = team.api().create(other)["metadata"]["uid"]
-    done = calibrate(team, "developer")
-    assert done.exit_code == 1
-    assert "another calibration runs" in done.output
+    result = calibrate(team, "developer")
+    assert result.exit_code == 1
+    assert "another calibration runs" in result.output
     assert team.api().get("Pod", POD)["metadata"]["uid"] == uid
     ended: Any = {**team.api().get("Pod", POD), "status": {"phase": "Failed"}}
     team.api().request("PUT", team.api().path("Pod", POD) + "/status", ended)
     with kubelet(team.api()):
-        done = calibrate(team, "developer")
-    assert done.exit_code == 0, done.output
+        result = calibrate(team, "developer")
+    assert result.exit_code == 0, result.output
     assert gone(team.api())
 
 
@@ -301,9 +301,9 @@ def test_a_model_with_strings_needs_a_file(
     file.write_text(json.dumps({"data": [{"INPUT": {"b64": "AAAA"}}]}))
     with kubelet(team.api()):
         without = calibrate(team, "developer")
-        given = calibrate(team, "developer", f"--input-data={file}")
+        with_file = calibrate(team, "developer", f"--input-data={file}")
     assert without.exit_code == 1
     assert "the input INPUT is a string" in without.output
-    assert given.exit_code == 0, given.output
+    assert with_file.exit_code == 0, with_file.output
     assert any("--input-data=/tmp/input.json" in command for command in answers)
     assert gone(team.api())

@@ -177,9 +177,9 @@ def test_drops_fields_that_a_pod_template_cannot_have(team: Team) -> None:
     developer = team.api("developer")
     for spec in (pod(ephemeralContainers=[{"name": "e", "image": "i"}]), pod(volumes=[{"name": "a", "yetToCome": {}}])):
         obj = tritonmodel("dropped", **spec)
-        made = developer.request("POST", f"{developer.path('TritonModel')}?dryRun=All", obj)
-        assert "yetToCome" not in str(made["spec"])
-        assert "ephemeralContainers" not in str(made["spec"])
+        answer = developer.request("POST", f"{developer.path('TritonModel')}?dryRun=All", obj)
+        assert "yetToCome" not in str(answer["spec"])
+        assert "ephemeralContainers" not in str(answer["spec"])
         strict = f"{developer.path('TritonModel')}?dryRun=All&fieldValidation=Strict"
         assert "unknown field" in refusal(lambda p=strict, o=obj, d=developer: d.request("POST", p, o))
 
@@ -442,9 +442,9 @@ def test_common_metadata_needs_each_of_the_three_permissions(team: Team, missing
     bind(plane, team.namespace, "developer", "ClusterRole", role)
 
     def allowed(plural: str) -> bool:
-        asked = {"namespace": team.namespace, "verb": "create", "resource": plural}
+        attributes = {"namespace": team.namespace, "verb": "create", "resource": plural}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-                  "spec": {"user": "developer", "resourceAttributes": asked}}  # fmt: skip
+                  "spec": {"user": "developer", "resourceAttributes": attributes}}  # fmt: skip
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return bool(plane.api.request("POST", path, review)["status"]["allowed"])
 

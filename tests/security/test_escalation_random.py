@@ -118,27 +118,27 @@ def pod(spec: Object) -> Object:
 def features(spec: Object) -> set[Feature]:
     """Returns the parts of the pods that need the permission to create pods, except those of every server."""
     server = {k: v for k, v in spec["server"].items() if k != "env"}
-    made, plain = pod(spec), pod({**spec, "podTemplate": {}, "server": server})
-    return set(_features(made["spec"], plain["spec"], server)) | set(_metadata(made["metadata"], plain["metadata"]))
+    custom, plain = pod(spec), pod({**spec, "podTemplate": {}, "server": server})
+    return set(_features(custom["spec"], plain["spec"], server)) | set(_metadata(custom["metadata"], plain["metadata"]))
 
 
-def _features(made: Object, plain: Object, server: Object) -> Iterator[Feature]:
+def _features(custom: Object, plain: Object, server: Object) -> Iterator[Feature]:
     listed = {"containers", "initContainers", "volumes", "tolerations", "affinity"}
-    yield from _differences("pod", made, plain, listed | {"nodeSelector", "topologySpreadConstraints"})
+    yield from _differences("pod", custom, plain, listed | {"nodeSelector", "topologySpreadConstraints"})
     limits = server.get("resources", {}).get("limits", {})
     held = {k for k, v in limits.items() if str(v) != "0" and "kubernetes.io/" not in k}
-    for toleration in _dicts(made.get("tolerations")):
+    for toleration in _dicts(custom.get("tolerations")):
         if toleration.get("key") not in held | set(allowed.TOLERATIONS):
             yield "toleration", _text(toleration)
-    for kind, value in (made.get("affinity") or {}).items():
+    for kind, value in (custom.get("affinity") or {}).items():
         if kind != "nodeAffinity":
             yield "affinity", kind, _text(value)
-    volumes = {v.get("name"): v for v in _dicts(made.get("volumes"))}
+    volumes = {v.get("name"): v for v in _dicts(custom.get("volumes"))}
     foreign = {n: v for n, v in volumes.items() if v not in plain["volumes"] and not _is_empty(v)}
     yield from (("volume", _text(_source(v))) for v in foreign.values())
     for group in ("containers", "initContainers"):
         usual = {c["name"]: c for c in plain[group]}
-        for container in _dicts(made.get(group)):
+        for container in _dicts(custom.get(group)):
             name = str(container.get("name"))
             if name not in usual:
                 yield "container", _text(container)
@@ -165,20 +165,20 @@ def _references(container: str, variable: Object) -> Iterator[Feature]:
             yield "env", container, str(variable.get("name")), kind, _text(reference)
 
 
-def _metadata(made: Object, plain: Object) -> Iterator[Feature]:
-    for key, value in made["labels"].items():
+def _metadata(custom: Object, plain: Object) -> Iterator[Feature]:
+    for key, value in custom["labels"].items():
         if plain["labels"].get(key) != value:
             yield "label", key, value
-    for key, value in made["annotations"].items():
+    for key, value in custom["annotations"].items():
         if "/" in key and key != names.ANNOTATION_TEMPLATE and key not in allowed.ANNOTATIONS:
             yield "annotation", key, value
 
 
-def _differences(where: str, made: Object, plain: Object, free: set[str]) -> Iterator[Feature]:
-    for key in sorted({*made, *plain} - free):
-        if made.get(key) != plain.get(key) or (key in made) != (key in plain):
+def _differences(where: str, custom: Object, plain: Object, free: set[str]) -> Iterator[Feature]:
+    for key in sorted({*custom, *plain} - free):
+        if custom.get(key) != plain.get(key) or (key in custom) != (key in plain):
             # The merged resources depend on the server's resources.
-            yield where, key, "" if key == "resources" else _text(made.get(key, "is gone"))
+            yield where, key, "" if key == "resources" else _text(custom.get(key, "is gone"))
 
 
 def _is_empty(volume: Object) -> bool:
@@ -190,8 +190,8 @@ def _source(volume: Object) -> Object:
     return {k: v for k, v in volume.items() if k != "emptyDir"}
 
 
-def _dicts(found: Any) -> list[Object]:
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+def _dicts(value: Any) -> list[Object]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

@@ -86,7 +86,12 @@ def node(plane: ControlPlane, name: str, taint: str = "", device: str = "") -> N
 def endpoints(api: Api, service: str) -> list[str]:
     """Returns the addresses in the EndpointSlices of this Service."""
     slices = api.list("EndpointSlice", f"kubernetes.io/service-name={service}")
-    return [address for found in slices for one in found["endpoints"] or [] for address in one["addresses"]]
+    return [
+        address
+        for endpoint_slice in slices
+        for endpoint in endpoint_slice["endpoints"] or []
+        for address in endpoint["addresses"]
+    ]
 
 
 def test_a_tritonmodel_gets_no_requests_of_other_services(team: Team, operator: Operator) -> None:
@@ -150,9 +155,9 @@ def test_other_pods_get_no_requests_for_a_tritonmodel(team: Team, operator: Oper
             lambda: editor.create(labelled("Deployment", "shop-two", "shop")),
             lambda: editor.patch("Pod", "plain", {"metadata": {"labels": names.selector("shop")}}),
         ):
-            said = refusal(way)
-            assert "editor may not set the label tritonoperator.io/model=shop on" in said, said
-            assert "Use another label" in said
+            message = refusal(way)
+            assert "editor may not set the label tritonoperator.io/model=shop on" in message, message
+            assert "Use another label" in message
         api.create(labelled("Deployment", "thief", "shop"))
 
         def failure() -> str:
@@ -185,7 +190,7 @@ def spec_with_toleration(key: str, limit: int, request: int, where: str) -> Obje
 
 def test_a_request_for_a_nonexistent_device_gives_no_access_to_a_reserved_node(team: Team, operator: Operator) -> None:
     """A resource of kubernetes.io can have a limit of one and a request of zero, which every node satisfies."""
-    developer, found = team.api("developer"), {}
+    developer, outcomes = team.api("developer"), {}
     for name, spec in {
         "free": spec_with_toleration(CONTROL_PLANE, 1, 0, "control-plane"),
         "requested": spec_with_toleration(CONTROL_PLANE, 1, 1, "control-plane"),
@@ -193,12 +198,12 @@ def test_a_request_for_a_nonexistent_device_gives_no_access_to_a_reserved_node(t
         "accelerated": spec_with_toleration(GPU, 1, 1, "accelerator"),
         "ordinary": {},
     }.items():
-        said = refusal(lambda n=name, s=spec: developer.create(tritonmodel(n, **s)))
-        found[name] = said or eventually(lambda n=name: place(team.api(), n), SOON, lambda: operator.log[-3000:])
-    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in found["free"], found
-    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in found["requested"], found
-    assert "untolerated taint" in found["intolerant"]
-    assert (found["accelerated"], found["ordinary"]) == ("accelerator", "worker")
+        message = refusal(lambda n=name, s=spec: developer.create(tritonmodel(n, **s)))
+        outcomes[name] = message or eventually(lambda n=name: place(team.api(), n), SOON, lambda: operator.log[-3000:])
+    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in outcomes["free"], outcomes
+    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in outcomes["requested"], outcomes
+    assert "untolerated taint" in outcomes["intolerant"]
+    assert (outcomes["accelerated"], outcomes["ordinary"]) == ("accelerator", "worker")
 
 
 def test_kubernetes_rejects_a_device_with_a_limit_and_no_request(team: Team, operator: Operator) -> None:

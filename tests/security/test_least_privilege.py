@@ -220,8 +220,8 @@ def use_taken_names(api: Api, operator: Operator) -> None:
         generation = api.patch("TritonModel", "taken", {"spec": spec})["metadata"]["generation"]
 
         def is_taken(generation: int = generation) -> bool:
-            found = condition(api.get("TritonModel", "taken"), "AutoscalerActive")
-            return (found.get("reason"), found.get("observedGeneration")) == ("NameTaken", generation)
+            active = condition(api.get("TritonModel", "taken"), "AutoscalerActive")
+            return (active.get("reason"), active.get("observedGeneration")) == ("NameTaken", generation)
 
         eventually(is_taken, SOON, lambda: operator.log)
 

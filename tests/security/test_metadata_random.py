@@ -81,9 +81,11 @@ def attempt(api: Api, client: Api, kind: str, subresource: str, body: Object) ->
 def bind_pod(api: Api, client: Api, resource: str, metadata: Object) -> str:
     """Binds the other pod, with this metadata."""
     _, name = OBJECTS[POD]
-    kept = {key: {k: v for k, v in metadata.get(key, {}).items() if v is not None} for key in ("labels", "annotations")}
+    fields = {
+        key: {k: v for k, v in metadata.get(key, {}).items() if v is not None} for key in ("labels", "annotations")
+    }
     binding = {
-        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **kept},
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **fields},
         "target": {"kind": "Node", "name": "a"},
     }  # fmt: skip
     path = client.path("Pod", name) + "/binding" if resource == "binding" else f"{client.path('Pod')[:-4]}bindings"
@@ -103,18 +105,20 @@ def label(pod: Object) -> str:
 
 def guarded(api: Api) -> list[Object]:
     """Returns what only the operator, or a user with more rights, may change."""
-    found = []
+    parts = []
     for kind in ("Deployment", "Service"):
-        known = api.get(kind, gen.NAME)["metadata"]
-        found.append({key: known.get(key) for key in ("uid", "labels", "annotations", "ownerReferences", "finalizers")})
+        child_metadata = api.get(kind, gen.NAME)["metadata"]
+        parts.append(
+            {key: child_metadata.get(key) for key in ("uid", "labels", "annotations", "ownerReferences", "finalizers")}
+        )
     model = api.get(names.KIND, gen.NAME)
     thresholds = {k: v for k, v in model["metadata"]["annotations"].items() if k in (MAX_QPS, "max_qps")}
     owners = model["metadata"].get("ownerReferences")
-    found.append({"uid": model["metadata"]["uid"], "owners": owners, "thresholds": thresholds, "spec": model["spec"]})
-    found.append({"owners": api.get(names.KIND, "open")["metadata"].get("ownerReferences")})
+    parts.append({"uid": model["metadata"]["uid"], "owners": owners, "thresholds": thresholds, "spec": model["spec"]})
+    parts.append({"owners": api.get(names.KIND, "open")["metadata"].get("ownerReferences")})
     server, other = (api.get(*OBJECTS[pod]) for pod in (SERVER, POD))
-    found.append({"label": label(server), "address": server["status"].get("podIP"), "label of others": label(other)})
-    return found
+    parts.append({"label": label(server), "address": server["status"].get("podIP"), "label of others": label(other)})
+    return parts
 
 
 def test_random_metadata_changes_nothing_that_is_guarded(team: Team, tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ HOME = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())["namespace"]
 
 
 def installed() -> list[Object]:
-    done = subprocess.run(["kubectl", "kustomize", OVERLAY], capture_output=True, text=True, check=True)
-    return list(yaml.safe_load_all(done.stdout))
+    result = subprocess.run(["kubectl", "kustomize", OVERLAY], capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(result.stdout))
 
 
 def test_installs_objects_only_in_its_namespace() -> None:

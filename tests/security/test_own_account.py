@@ -69,8 +69,8 @@ def test_a_stolen_token_writes_nothing_of_others(team: Team) -> None:
         "the label of a server": lambda: thief.patch("Pod", "server", {"metadata": {"labels": {"app": "bank"}}}),
         "a pod": lambda: thief.delete("Pod", "other"),
     }.items():
-        said = refusal(way)
-        assert "own-account.tritonoperator.io" in said or said.startswith("403"), (what, said)
+        message = refusal(way)
+        assert "own-account.tritonoperator.io" in message or message.startswith("403"), (what, message)
     assert refusal(lambda: thief.delete("Pod", "server")) == ""
     assert admin.get("Service", "other")["spec"].get("selector") is None
     assert admin.find("NetworkPolicy", "closed")
@@ -123,8 +123,8 @@ def test_a_stolen_token_writes_only_names_selectors_and_targets_of_the_tritonmod
         body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "mine", **owned("mine")}}
         assert "those of their TritonModel" in refusal(lambda b=body: dry_run(thief, b)), kind
     for kind, spec in FOREIGN:
-        said = refusal(lambda k=kind, s=spec: thief.patch(k, "mine", {"spec": s}))
-        assert "those of their TritonModel" in said, (kind, spec, said)
+        message = refusal(lambda k=kind, s=spec: thief.patch(k, "mine", {"spec": s}))
+        assert "those of their TritonModel" in message, (kind, spec, message)
     # What another client has set may stay while the operator writes something else, and it may set it back.
     admin.patch("Service", "mine", {"spec": {"externalIPs": ["192.0.2.1"], "selector": OTHERS}})
     thief.patch("Service", "mine", {"metadata": {"annotations": {"a": "b"}}})
@@ -145,8 +145,8 @@ def test_a_stolen_token_evicts_no_pods_of_kubernetes_and_of_databases(team: Team
         admin.in_namespace(namespace).create(pod)
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
         thief = stolen(team, namespace)
-        said = refusal(lambda t=thief, n=name, b=body: t.request("POST", f"{t.path('Pod', n)}/eviction", b))
-        assert ("own-account.tritonoperator.io" in said) != may, (name, said)
+        message = refusal(lambda t=thief, n=name, b=body: t.request("POST", f"{t.path('Pod', n)}/eviction", b))
+        assert ("own-account.tritonoperator.io" in message) != may, (name, message)
         assert may or admin.in_namespace(namespace).find("Pod", name), name
 
 
@@ -177,9 +177,9 @@ def test_a_stolen_token_gets_no_privileges(team: Team) -> None:
     thief, account = stolen(team), names.account("mine")
     for what, pod in FORBIDDEN.items():
         body = deployment("mine", {"serviceAccountName": account, **pod}, **owned("mine"))
-        said = refusal(lambda body=body: thief.create(body))
-        assert "own-account.tritonoperator.io" in said, (what, said)
-        assert ("own account" if "account" in what else "baseline") in said, (what, said)
+        message = refusal(lambda body=body: thief.create(body))
+        assert "own-account.tritonoperator.io" in message, (what, message)
+        assert ("own account" if "account" in what else "baseline") in message, (what, message)
     fitting = deployment("mine", {**container(), "serviceAccountName": account}, **owned("mine"))
     fitting["spec"]["template"]["metadata"]["annotations"] = {f"{APPARMOR}/a": "unconfined"}
     assert "turn AppArmor off" in refusal(lambda: thief.create(fitting))
@@ -195,8 +195,8 @@ def test_a_namespace_may_allow_privileges(team: Team, tmp_path: Path) -> None:
         make(api, podTemplate={"spec": {"serviceAccountName": "robot", "hostIPC": True}})
 
         def message() -> str:
-            found = condition(api.get("TritonModel", gen.NAME), "Ready").get("message", "")
-            return found if f"{PRIVILEGES}=any" in found else ""
+            text = condition(api.get("TritonModel", gen.NAME), "Ready").get("message", "")
+            return text if f"{PRIVILEGES}=any" in text else ""
 
         assert "serviceAccountName" in eventually(message, 30, lambda: operator.log[-3000:])
         team.plane.api.patch("Namespace", namespace, {"metadata": {"labels": {PRIVILEGES: "any"}}})

@@ -75,19 +75,19 @@ def test_servers_meet_the_restricted_pod_security_standard(restricted: Api) -> N
     files = [case / "model.yaml" for case in CASES if case.name not in LOOSENED] + SAMPLES
     pods = [pod(d) for file in files for d in rendered(file)]
     assert len(pods) >= 30
-    for one in pods:
-        assert not refusal(lambda o=one: dry_run(restricted, o)), one["metadata"]
+    for body in pods:
+        assert not refusal(lambda o=body: dry_run(restricted, o)), body["metadata"]
 
 
 @pytest.mark.integration
 def test_always_pull_images_applies_to_all_images_of_a_server(restricted: Api) -> None:
     """Otherwise a server could start an image of another team that is already on the node."""
     for file in SAMPLES:
-        for one in (pod(d) for d in rendered(file)):
-            spec = restricted.request("POST", restricted.path("Pod") + "?dryRun=All", one)["spec"]
+        for body in (pod(d) for d in rendered(file)):
+            spec = restricted.request("POST", restricted.path("Pod") + "?dryRun=All", body)["spec"]
             containers = [*spec["containers"], *spec["initContainers"]]
-            assert {c["imagePullPolicy"] for c in containers} == {"Always"}, one["metadata"]
-            assert all(v["image"]["pullPolicy"] == "Always" for v in spec["volumes"] if "image" in v), one["metadata"]
+            assert {c["imagePullPolicy"] for c in containers} == {"Always"}, body["metadata"]
+            assert all(v["image"]["pullPolicy"] == "Always" for v in spec["volumes"] if "image" in v), body["metadata"]
 
 
 @pytest.mark.integration
@@ -143,9 +143,9 @@ def test_every_container_of_a_server_is_hardened() -> None:
 
 @pytest.mark.integration
 def test_every_installed_container_is_hardened() -> None:
-    found = [d for folder in INSTALLED for d in installed(folder)]
-    assert {d["metadata"]["name"] for d in found} == {"triton-operator", "prometheus-adapter"}
-    for deployment in found:
+    workloads = [d for folder in INSTALLED for d in installed(folder)]
+    assert {d["metadata"]["name"] for d in workloads} == {"triton-operator", "prometheus-adapter"}
+    for deployment in workloads:
         assert_hardened(deployment["spec"]["template"]["spec"])
 
 
@@ -155,17 +155,17 @@ def test_monitoring_is_hardened_and_mounts_no_unused_token() -> None:
     out = subprocess.run(["kubectl", "kustomize", ROOT / MONITORING], capture_output=True, text=True, check=True).stdout
     objects = [o for o in yaml.safe_load_all(out) if o["kind"] in ("Deployment", "Prometheus", "Alertmanager")]
     assert {o["kind"] for o in objects} == {"Deployment", "Prometheus", "Alertmanager"}
-    for one in objects:
-        spec = one["spec"]
-        if one["kind"] == "Deployment":
+    for obj in objects:
+        spec = obj["spec"]
+        if obj["kind"] == "Deployment":
             spec = spec["template"]["spec"]
             assert_hardened(spec)
         context = spec["securityContext"]
-        assert context["runAsNonRoot"] is True, one["metadata"]
+        assert context["runAsNonRoot"] is True, obj["metadata"]
         assert context["runAsUser"] > 0
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
         # A pod that uses the API server has its own service account with a token.
-        assert "serviceAccountName" in spec or spec["automountServiceAccountToken"] is False, one["metadata"]
+        assert "serviceAccountName" in spec or spec["automountServiceAccountToken"] is False, obj["metadata"]
 
 
 def test_images_run_as_a_numeric_user() -> None:

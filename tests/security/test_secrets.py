@@ -22,8 +22,8 @@ def wait_for_rejection(api: Api, name: str) -> str:
     """Waits until the status reports that the API server rejected a child. Returns the message."""
 
     def find_rejection() -> Object | None:
-        found = condition(api.find("TritonModel", name), "Progressing")
-        return found if found.get("reason") == "ApplyRefused" else None
+        progressing = condition(api.find("TritonModel", name), "Progressing")
+        return progressing if progressing.get("reason") == "ApplyRefused" else None
 
     return str(eventually(find_rejection, SOON, lambda: api.get("TritonModel", name))["message"])
 

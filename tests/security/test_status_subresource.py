@@ -29,21 +29,21 @@ def operator(plane: ControlPlane, team: Team, tmp_path: Path) -> Iterator[Operat
 
 def hostile(template: Object) -> Object:
     """Returns the pod template with everything that a tenant may not have."""
-    found = copy.deepcopy(template)
-    found["spec"] |= {"hostPID": True, "hostNetwork": True, "serviceAccountName": "admin"}
-    found["spec"]["containers"][0]["securityContext"] = {"privileged": True}
-    found["spec"]["volumes"] = [*found["spec"].get("volumes", []), {"name": "root", "hostPath": {"path": "/"}}]
-    return found
+    result = copy.deepcopy(template)
+    result["spec"] |= {"hostPID": True, "hostNetwork": True, "serviceAccountName": "admin"}
+    result["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    result["spec"]["volumes"] = [*result["spec"].get("volumes", []), {"name": "root", "hostPath": {"path": "/"}}]
+    return result
 
 
 def test_a_forged_pod_template_in_the_annotations_is_not_applied(team: Team, operator: Operator) -> None:
     api = team.api()
     api.create(tritonmodel(gen.NAME))
     live = eventually(lambda: api.find("Deployment", gen.NAME), 10, lambda: operator.log)
-    kept = unpack(live["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE])
-    assert kept is not None
+    template = unpack(live["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE])
+    assert template is not None
     forged = {
-        names.ANNOTATION_POD_TEMPLATE: pack(hostile(kept)),
+        names.ANNOTATION_POD_TEMPLATE: pack(hostile(template)),
         # Another hash, as that of an earlier version of the operator, so that the kept template counts.
         names.ANNOTATION_TEMPLATE: "earlier",
         f"{names.GROUP}/tools-image": "attacker.example.com/tools:1",
@@ -53,14 +53,14 @@ def test_a_forged_pod_template_in_the_annotations_is_not_applied(team: Team, ope
     api.patch("Deployment", gen.NAME, {"metadata": {"annotations": forged}}, subresource="status")
 
     def repaired() -> Object | None:
-        found = api.get("Deployment", gen.NAME)
-        annotations = found["metadata"]["annotations"]
-        return found if annotations[names.ANNOTATION_TEMPLATE] != "earlier" else None
+        deployment = api.get("Deployment", gen.NAME)
+        annotations = deployment["metadata"]["annotations"]
+        return deployment if annotations[names.ANNOTATION_TEMPLATE] != "earlier" else None
 
     after = eventually(repaired, 10, lambda: operator.log[-3000:])
     assert after["metadata"]["resourceVersion"] != before
     assert after["spec"]["template"] == live["spec"]["template"]
-    assert unpack(after["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE]) == kept
+    assert unpack(after["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE]) == template
     assert condition(api.get("TritonModel", gen.NAME), "Progressing")["reason"] != "ApplyRefused"
 
 

@@ -147,8 +147,8 @@ def wait(server: Server) -> str:
 
 
 def log(server: Server) -> str:
-    done = subprocess.run(["docker", "logs", server.container], capture_output=True, text=True, check=True)
-    return done.stdout + done.stderr
+    result = subprocess.run(["docker", "logs", server.container], capture_output=True, text=True, check=True)
+    return result.stdout + result.stderr
 
 
 def test_a_dead_process_ends_the_server(repository: Path, busybox: Path, tmp_path: Path) -> None:

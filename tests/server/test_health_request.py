@@ -78,8 +78,8 @@ def probe(server: Server, file: str = "echo/health.json", seconds: int = 5) -> t
     request = {"file": file, "timeoutSeconds": seconds}
     command = readiness.probe(gen.model(entrypoint="echo", healthRequest=request))["exec"]["command"]
     command = [part.replace(f"{SERVED_AT}/{file}", f"/models/0/{file}") for part in command]
-    done = subprocess.run(["docker", "exec", server.container, *command], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+    result = subprocess.run(["docker", "exec", server.container, *command], capture_output=True, text=True, check=False)
+    return result.returncode, result.stdout + result.stderr
 
 
 @contextmanager
@@ -148,11 +148,11 @@ def test_a_wrong_request_is_never_ready(server: Server) -> None:
 
 def test_a_server_whose_model_is_not_loaded_is_not_ready(server: Server) -> None:
     command = readiness.probe(gen.model(entrypoint="other", healthRequest={"file": "echo/health.json"}))["exec"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["docker", "exec", server.container, *command["command"]], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert "/v2/models/other/ready: " in done.stdout
+    assert result.returncode == 1
+    assert "/v2/models/other/ready: " in result.stdout
 
 
 def test_a_server_that_hangs_is_not_ready(server: Server) -> None:

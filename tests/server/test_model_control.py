@@ -101,11 +101,11 @@ def asking(address: str, module: Any, model: str = "echo") -> Iterator[Answers]:
     def ask() -> None:
         with module.InferenceServerClient(address) as client:
             while not stop.is_set():
-                given = module.InferInput("INPUT", [1], "INT32")
-                given.set_data_from_numpy(np.array([1], np.int32))
+                tensor = module.InferInput("INPUT", [1], "INT32")
+                tensor.set_data_from_numpy(np.array([1], np.int32))
                 start = time.monotonic()
                 try:
-                    variant = client.infer(model, [given]).as_numpy("VERSION")[0].decode()
+                    variant = client.infer(model, [tensor]).as_numpy("VERSION")[0].decode()
                 except InferenceServerException as error:
                     variant = f"error: {error}"
                 with lock:
@@ -223,10 +223,10 @@ def test_reloads_the_models_of_the_detector_while_it_answers() -> None:
     def ask(address: str) -> None:
         with tritonclient.grpc.InferenceServerClient(address) as client:
             while not stop.is_set():
-                given = tritonclient.grpc.InferInput("IMAGE", [1, 1], "BYTES")
-                given.set_data_from_numpy(np.array([[picture]], np.object_))
+                tensor = tritonclient.grpc.InferInput("IMAGE", [1, 1], "BYTES")
+                tensor.set_data_from_numpy(np.array([[picture]], np.object_))
                 try:
-                    answers.append(client.infer("detection", [given]).as_numpy("DETECTIONS")[0, 0])
+                    answers.append(client.infer("detection", [tensor]).as_numpy("DETECTIONS")[0, 0])
                 except InferenceServerException as error:
                     errors.append(str(error))
 

@@ -160,8 +160,8 @@ def test_the_log_says_that_shared_memory_is_nearly_full(tmp_path: Path, busybox:
         docker("exec", server.container, BUSYBOX, "dd", "if=/dev/zero", "of=/dev/shm/file", "bs=1M", "count=62")
 
         def log() -> str:
-            done = subprocess.run(["docker", "logs", server.container], capture_output=True, text=True, check=True)
-            return done.stdout + done.stderr
+            result = subprocess.run(["docker", "logs", server.container], capture_output=True, text=True, check=True)
+            return result.stdout + result.stderr
 
         eventually(lambda: "/dev/shm is nearly full (1 of 64 MiB free)" in log(), 60, log)
         assert infer(server, 8)[0] == 500

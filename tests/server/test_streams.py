@@ -113,9 +113,9 @@ def test_finds_the_capacity_of_the_sample_language(execute: load.Run) -> None:
                 break
         return point
 
-    shown: list[str] = []
-    outcome = run(search(goal, 8), measure, lambda step, point: shown.append(f"{step} {point}"))
+    lines: list[str] = []
+    outcome = run(search(goal, 8), measure, lambda step, point: lines.append(f"{step} {point}"))
     # `make bench NAME=calibrate` measures how exact it is. On a busy machine a server handles less.
     capacity = TOKENS_PER_SECOND / TOKENS
-    assert capacity / 2 < outcome.rate < 1.15 * capacity, "\n".join([outcome.reason, *shown])
+    assert capacity / 2 < outcome.rate < 1.15 * capacity, "\n".join([outcome.reason, *lines])
     assert outcome.tokens == pytest.approx(TOKENS * outcome.rate)

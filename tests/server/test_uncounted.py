@@ -76,9 +76,9 @@ def send(server: Server, model: str, number: int) -> int:
     with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
         right = 0
         for value in range(number):
-            given = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")
-            given.set_data_from_numpy(np.array([[value]], np.int32))
-            right += client.infer(model, [given]).as_numpy("OUTPUT")[0, 0] == value
+            tensor = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")
+            tensor.set_data_from_numpy(np.array([[value]], np.int32))
+            right += client.infer(model, [tensor]).as_numpy("OUTPUT")[0, 0] == value
         return right
 
 

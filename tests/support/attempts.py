@@ -190,7 +190,7 @@ _LABEL_VALUES = st.one_of(
     st.sampled_from(["others", VICTIM, "max-qps", "1", names.METRICS_JOB, "net", "+Inf"]), HOSTILE, specs.TEXT
 )
 _LINES = st.builds(
-    lambda name, labels, value: f"{name}{{{_shown(labels)}}} {value}\n",
+    lambda name, labels, value: f"{name}{{{_label_text(labels)}}} {value}\n",
     _SERIES,
     st.dictionaries(_LABEL_NAMES, _LABEL_VALUES, max_size=5),
     st.sampled_from(["0", "1", "1e9", "NaN", "-Inf", "1e308", "1 99999999999999"]),
@@ -203,7 +203,7 @@ PAGES: SearchStrategy[Behaviour] = st.one_of(
 """Answers to Prometheus."""
 
 
-def _shown(labels: Mapping[str, str]) -> str:
+def _label_text(labels: Mapping[str, str]) -> str:
     return ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
 
 

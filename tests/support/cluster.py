@@ -184,7 +184,7 @@ class Cluster:
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         namespace = Namespace(self, name, self.api.in_namespace(name))
         try:
-            with evidence.kept(name, evidence.of_namespace(namespace.api)):
+            with evidence.on_failure(name, evidence.of_namespace(namespace.api)):
                 yield namespace
         finally:
             self.api.delete("Namespace", name)
@@ -313,8 +313,8 @@ def _with_parameters(config: str, parameters: dict[str, str]) -> str:
     """Returns a config.pbtxt with these values of parameters, each of which has a line, perhaps as a comment."""
     for name, value in parameters.items():
         line = f'parameters {{ key: "{name}" value: {{ string_value: "{value}" }} }}'
-        config, found = re.subn(rf'^(# )?parameters \{{ key: "{name}" .*$', line, config, flags=re.MULTILINE)
-        assert found == 1, f"{name} is in {found} lines of {config}"
+        config, count = re.subn(rf'^(# )?parameters \{{ key: "{name}" .*$', line, config, flags=re.MULTILINE)
+        assert count == 1, f"{name} is in {count} lines of {config}"
     return config
 
 

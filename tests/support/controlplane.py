@@ -200,8 +200,8 @@ def binaries() -> Path:
 @functools.cache
 def version() -> str:
     """Returns the version of kube-apiserver, such as v1.36.3."""
-    done = subprocess.run([binaries() / "kube-apiserver", "--version"], capture_output=True, text=True, check=True)
-    return done.stdout.split()[-1]
+    result = subprocess.run([binaries() / "kube-apiserver", "--version"], capture_output=True, text=True, check=True)
+    return result.stdout.split()[-1]
 
 
 def compared() -> Literal["older", "same", "newer"]:
@@ -243,7 +243,7 @@ def running(
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        stack.enter_context(evidence.kept(folder.name, evidence.of_plane(folder / "kubeconfig", folder)))
+        stack.enter_context(evidence.on_failure(folder.name, evidence.of_plane(folder / "kubeconfig", folder)))
         etcd, peer, port = ports.free(3)
         url, kubeconfig = f"https://127.0.0.1:{port}", folder / "kubeconfig"
         store = _start(

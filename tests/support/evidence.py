@@ -1,7 +1,7 @@
 """Keeps what explains a failed test, in files, before its fixtures remove it. A plugin of pytest.
 
-What a test may need registers a collector while it lives, with `kept`. After a failure of the test, in setup, call or
-teardown, each collector writes into .cache/failures/TEST, and pytest's report of the failure names the folder.
+What a test may need registers a collector while it lives, with `on_failure`. After a failure of the test, in setup,
+call or teardown, each collector writes into .cache/failures/TEST, and pytest's report of the failure names the folder.
 EVIDENCE_FOLDER names another place than .cache/failures.
 """
 
@@ -70,7 +70,7 @@ class _Test:
 
 
 @contextlib.contextmanager
-def kept(name: str, collect: Collector) -> Iterator[None]:
+def on_failure(name: str, collect: Collector) -> Iterator[None]:
     """Calls `collect` if a test fails while the context lasts, or when an error ends the context.
 
     `name` says what it is about, for the case that it fails itself.

@@ -91,7 +91,7 @@ class FaultProxy:
     """Whether the proxy accepts connections but never answers."""
     provoked: dict[str, int] = field(default_factory=dict)
     """The number of occurrences of each fault."""
-    done: list[Write] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
     watches_begun: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -204,7 +204,7 @@ class FaultProxy:
         except (aiohttp.ClientError, OSError, TimeoutError):
             return _abort(request)
         if verb in WRITES and answer.status < 300:
-            self.done.append(Write(began, time.monotonic(), verb, resource))
+            self.writes.append(Write(began, time.monotonic(), verb, resource))
         if self.cut_off:  # cut off after the request was forwarded
             return await self._hang(request)
         if fault is not None and fault.how == "lost":

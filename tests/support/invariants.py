@@ -26,7 +26,7 @@ class Foreign:
 
     def __init__(self, api: Api, monitoring: bool = True) -> None:
         self._api, self._monitoring = api, monitoring
-        self.known: dict[tuple[str, str], str] = {}
+        self.versions: dict[tuple[str, str], str] = {}
         self.plant()
 
     def plant(self) -> None:
@@ -54,20 +54,20 @@ class Foreign:
         self._note(api.create(service))
 
     def problems(self) -> Iterator[str]:
-        for (kind, name), version in self.known.items():
+        for (kind, name), version in self.versions.items():
             obj = self._api.find(kind, name)
             if obj is None or obj["metadata"]["resourceVersion"] != version:
                 yield f"the foreign {kind} {name} was changed or deleted: {obj}"
 
     def forget(self, kind: str) -> None:
         """Forgets the objects of a kind whose CRD was deleted."""
-        self.known = {(k, n): v for (k, n), v in self.known.items() if k != kind}
+        self.versions = {(k, n): v for (k, n), v in self.versions.items() if k != kind}
 
     def has(self, kind: str, name: str) -> bool:
-        return (kind, name) in self.known
+        return (kind, name) in self.versions
 
     def _note(self, obj: Object) -> None:
-        self.known[obj["kind"], obj["metadata"]["name"]] = obj["metadata"]["resourceVersion"]
+        self.versions[obj["kind"], obj["metadata"]["name"]] = obj["metadata"]["resourceVersion"]
 
 
 def _object(version: str, kind: str, name: str, labels: dict[str, str], **more: Any) -> Object:
@@ -187,7 +187,7 @@ def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[
         name: {(o["kind"], o["metadata"]["name"]): o for o in desired(m, state.get(("Deployment", name)), monitoring)}
         for name, m in models.items()
     }
-    messages = [f"found {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
+    messages = [f"found {sorted(models)}, wanted {sorted(work.models)}"] if models.keys() != work.models.keys() else []
     for name, model in models.items():
         messages += _model(name, model, children[name], state, monitoring)
     return [*messages, *_strangers(models, children, state, foreign), *_servers(work.api, state), *foreign.problems()]

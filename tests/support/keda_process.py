@@ -82,7 +82,7 @@ def _start(
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=env, stdout=out, stderr=out)
     stack.callback(_stop, process)
-    stack.enter_context(evidence.kept(log.name, evidence.of_file(log)))
+    stack.enter_context(evidence.on_failure(log.name, evidence.of_file(log)))
 
     def up() -> bool:
         assert process.poll() is None, log.read_text()[-3000:]

@@ -47,7 +47,7 @@ def client(namespace: Namespace, pod: str, scripts: Iterable[Path], command: lis
     api.apply(client_pod(pod, namespace.cluster.client_image, command))
     result: Object = {}
     try:
-        with evidence.kept(pod, evidence.of_pod(api, pod)):
+        with evidence.on_failure(pod, evidence.of_pod(api, pod)):
             out = eventually(lambda: _begun(namespace, pod), 180, "the client to start", every=0.3)
             assert "started" in out, out
             yield result

@@ -237,7 +237,7 @@ def running(
         return operator.get("/readyz") == "ok" and (operator.is_leader() or not lead)
 
     try:
-        with evidence.kept(log.name, evidence.of_file(log)):
+        with evidence.on_failure(log.name, evidence.of_file(log)):
             if wait:
                 eventually(up, START_SECONDS, lambda: f"/readyz: {operator.readiness()}\n{operator.log}")
             yield operator

@@ -158,7 +158,7 @@ def running(
         return False
 
     try:
-        with evidence.kept(log.name, evidence.of_file(log)):
+        with evidence.on_failure(log.name, evidence.of_file(log)):
             eventually(ready, START_SECONDS, log.read_text)
             yield Prometheus(address, process.pid, file)
     finally:

@@ -57,14 +57,14 @@ class Repeated:
 
 
 class Workload:
-    """The TritonModels that users want in a namespace. `wanted` maps names to the last applied TritonModel.
+    """The TritonModels that users want in a namespace. `models` maps names to the last applied TritonModel.
 
     Every spec is different, so that a pod template that appears twice is an error.
     """
 
     def __init__(self, api: Api, seed: int, max_models: int = 6) -> None:
         self.api, self.seed, self._random, self._max_models = api, seed, random.Random(seed), max_models
-        self.wanted: dict[str, Object] = {}
+        self.models: dict[str, Object] = {}
         self.templates: dict[str, int] = {}
         """The sequence number of every requested pod template, by its hash."""
         self._number = 0
@@ -77,7 +77,7 @@ class Workload:
     def step(self) -> None:
         """Creates, changes or deletes a random TritonModel."""
         # A copy: the test may create TritonModels at the same time.
-        models = sorted(n for n in list(self.wanted) if re.fullmatch(r"m-\d+", n))
+        models = sorted(n for n in list(self.models) if re.fullmatch(r"m-\d+", n))
         action = self._random.choices(("create", "change", "delete"), (3, 6, 2))[0]
         if not models or (action == "create" and len(models) < self._max_models):
             self.create(f"m-{self._random.randrange(2 * self._max_models)}")
@@ -97,18 +97,18 @@ class Workload:
 
     def delete(self, name: str) -> None:
         self.steps["delete"] += 1
-        del self.wanted[name]
+        del self.models[name]
         self.api.delete("TritonModel", name)
 
     def finish(self) -> None:
-        """Repeats writes that may have been lost during a fault, so that the API server has `wanted`."""
+        """Repeats writes that may have been lost during a fault, so that the API server has `models`."""
 
         def written() -> bool:
             try:
-                for obj in self.wanted.values():
+                for obj in self.models.values():
                     self.api.apply(obj, "users")
                 for item in self.api.list("TritonModel"):
-                    if item["metadata"]["name"] not in self.wanted:
+                    if item["metadata"]["name"] not in self.models:
                         self.api.delete("TritonModel", item["metadata"]["name"])
             except BROKEN:
                 return False
@@ -121,7 +121,7 @@ class Workload:
         obj = model(self.api.namespace, name, self._number, self._random)
         if spec:
             obj["spec"] = {k: v for k, v in obj["spec"].items() if k != "autoscaling"} | spec
-        self.wanted[name] = obj
+        self.models[name] = obj
         self.templates[template_hash(obj)] = self._number
         self.api.apply(obj, "users")
 

@@ -39,13 +39,13 @@ def run(folder: Path, result: int = 0, **variables: str) -> tuple[subprocess.Com
         "MODEL": "detector", "IMAGE": "registry.example.com/new", "NAMESPACE": "vision", **variables,
     }  # fmt: skip
     command = ["sh", EXAMPLE / "deploy.sh", folder]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
-    return done, calls.read_text().splitlines() if calls.exists() else []
+    process = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    return process, calls.read_text().splitlines() if calls.exists() else []
 
 
 def test_podman_writes_the_digest_that_the_tritonmodel_gets(tmp_path: Path) -> None:
-    done, calls = run(tmp_path)
-    assert done.returncode == 0, done.stderr
+    process, calls = run(tmp_path)
+    assert process.returncode == 0, process.stderr
     assert [c for c in calls if "patch" in c] == [
         "--namespace=vision patch tritonmodel detector --type=merge "
         f'-p {{"spec": {{"modelImage": {{"reference": "registry.example.com/new@{DIGEST}"}}}}}}'
@@ -55,17 +55,17 @@ def test_podman_writes_the_digest_that_the_tritonmodel_gets(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("result", [1, 2])
 def test_a_failed_rollout_ends_with_its_status_and_the_command_that_goes_back(tmp_path: Path, result: int) -> None:
-    done, _ = run(tmp_path, result)
-    assert done.returncode == result
-    command = done.stderr.splitlines()[-1]
+    process, _ = run(tmp_path, result)
+    assert process.returncode == result
+    command = process.stderr.splitlines()[-1]
     assert command.startswith("kubectl --namespace=vision patch tritonmodel detector")
     assert "registry.example.com/former@sha256:1" in command
 
 
 def test_an_unset_variable_is_named_before_anything_runs(tmp_path: Path) -> None:
-    done, calls = run(tmp_path, IMAGE="")
-    assert (done.returncode != 0, calls) == (True, [])
-    assert "set IMAGE to the repository of the image" in done.stderr
+    process, calls = run(tmp_path, IMAGE="")
+    assert (process.returncode != 0, calls) == (True, [])
+    assert "set IMAGE to the repository of the image" in process.stderr
 
 
 @pytest.mark.parametrize("file", ["github-actions.yaml", "gitlab-ci.yaml"])

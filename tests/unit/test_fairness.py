@@ -88,12 +88,12 @@ def test_never_gives_a_seat_twice_or_withholds_it_from_a_flow_without_one(
 
 def test_bucket_gives_its_burst_and_then_one_token_per_interval() -> None:
     buckets = TokenBuckets[str](3, 10.0)
-    given = []
+    times = []
     for now in range(100):
         if not buckets.wait("a", now):
             buckets.spend("a", now)
-            given.append(now)
-    assert given == [0, 1, 2, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+            times.append(now)
+    assert times == [0, 1, 2, 10, 20, 30, 40, 50, 60, 70, 80, 90]
 
 
 def test_wait_lasts_until_the_next_token_of_that_flow() -> None:

@@ -28,11 +28,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("environ", [{}, HOSTILE], ids=["ours", "hostile"])
 def test_generated_files_are_up_to_date(environ: dict[str, str]) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "hack/generate.py", "--check"],
         cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_scripts_and_tests_see_the_same_environment_for_every_caller() -> None:
@@ -41,13 +41,13 @@ def test_scripts_and_tests_see_the_same_environment_for_every_caller() -> None:
     umask = 0o022
     environments = []
     for environ in ({}, HOSTILE):
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", look, "hack/look.sh"],
             cwd=ROOT, env={"PATH": os.environ["PATH"], "HOME": "/tmp/nobody", **environ}, umask=0o077,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        mask, _, variables = done.stdout.partition("\n")
+        assert result.returncode == 0, result.stderr
+        mask, _, variables = result.stdout.partition("\n")
         assert int(mask, 8) == umask
         environments.append(dict(line.split("=", 1) for line in variables.split("\0") if line))
     clean, hostile = environments

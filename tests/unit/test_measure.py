@@ -105,16 +105,16 @@ def test_reads_the_times_of_the_responses_of_streams() -> None:
 
 
 def test_an_empty_response_that_ends_a_stream_is_no_token() -> None:
-    found = measure.of_export(exported(([100, 120, 160], ""), ([100, 120], "")))
-    assert found["responses"] == 3
-    assert found["latencies"] == {
+    outcome = measure.of_export(exported(([100, 120, 160], ""), ([100, 120], "")))
+    assert outcome["responses"] == 3
+    assert outcome["latencies"] == {
         "latency": {"p50": 0.1, "p99": 0.12}, "ttft": {"p50": 0.1, "p99": 0.1}, "tpot": {"p50": 0.02, "p99": 0.02}
     }  # fmt: skip
 
 
 def test_a_stream_without_a_response_is_a_failure() -> None:
-    found = measure.of_export(exported(([100, 120], "b"), ([7], "")))
-    assert (found["requests"], found["failures"], found["error"]) == (2, 1, "1 requests ended without a response")
+    outcome = measure.of_export(exported(([100, 120], "b"), ([7], "")))
+    assert (outcome["requests"], outcome["failures"], outcome["error"]) == (2, 1, "1 requests ended without a response")
     assert measure.of_export("") is None
 
 

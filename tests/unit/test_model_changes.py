@@ -18,8 +18,8 @@ from triton_operator.reconcile import load_models
 from triton_operator.render import Choices, template_hash
 from triton_operator.render.choices import Models
 
-WANTED = ("entry", "new")
-KNOWN = Models(("entry", "old"))
+DESIRED = ("entry", "new")
+RECORD = Models(("entry", "old"))
 
 
 def server(name: str = "a") -> RunningServer:
@@ -32,40 +32,42 @@ def index(*ready: str, **states: str) -> Index:
     return (*(IndexEntry(name, "1", "READY", "") for name in ready), *others)
 
 
-def changed(*ready: str, record: Models = KNOWN, **states: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    made = change(index(*ready, **states), WANTED, record, "entry", 9.0)
-    return made.load, made.unload
+def changed(*ready: str, record: Models = RECORD, **states: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    step = change(index(*ready, **states), DESIRED, record, "entry", 9.0)
+    return step.load, step.unload
 
 
 def decided(*names: str, **outcomes: ChangeOutcome) -> LoadDecision:
     """Returns the decision about servers that all need the same change."""
-    needed = change(index("entry", "old"), WANTED, KNOWN, "entry", 9.0)
+    needed = change(index("entry", "old"), DESIRED, RECORD, "entry", 9.0)
     return decide([(server(n), needed) for n in names], {f"uid-{k}": v for k, v in outcomes.items()})
 
 
 def test_loads_what_is_new_and_then_unloads_what_is_gone() -> None:
-    assert change(index("entry", "old", "other"), WANTED, KNOWN, "entry", 9.0) == Change(
+    assert change(index("entry", "old", "other"), DESIRED, RECORD, "entry", 9.0) == Change(
         ("new",), ("old",), ("entry", "new"), 9.0
     )
-    assert change(index("entry"), ("new",), KNOWN, "entry", 9.0).keep == ("new", "entry"), "the entrypoint always stays"
+    assert change(index("entry"), ("new",), RECORD, "entry", 9.0).keep == ("new", "entry"), (
+        "the entrypoint always stays"
+    )
 
 
 def test_leaves_alone_what_others_do() -> None:
     """People and applications load and unload models, too."""
-    same = Models(WANTED)
+    same = Models(DESIRED)
     assert changed("entry", "other", record=same, new="UNAVAILABLE: unloaded") == ((), ())
-    assert changed("entry", record=KNOWN, new="UNAVAILABLE: unloaded") == (("new",), ()), "it was added again"
-    assert changed("entry", "old", "new", record=Models(WANTED, ("old",))) == ((), ("old",))
+    assert changed("entry", record=RECORD, new="UNAVAILABLE: unloaded") == (("new",), ()), "it was added again"
+    assert changed("entry", "old", "new", record=Models(DESIRED, ("old",))) == ((), ("old",))
 
 
 @pytest.mark.parametrize("state", ["LOADING: ", "UNAVAILABLE: no module named x", "READY: "])
 def test_does_not_load_again_what_the_server_has_tried(state: str) -> None:
-    assert changed("entry", record=Models(WANTED), new=state) == ((), ())
+    assert changed("entry", record=Models(DESIRED), new=state) == ((), ())
 
 
 def test_loads_a_listed_model_that_a_server_has_never_loaded() -> None:
     """It restarted before the kubelet had updated its copy of the list."""
-    assert changed("entry", record=Models(WANTED), new=": ") == (("new",), ())
+    assert changed("entry", record=Models(DESIRED), new=": ") == (("new",), ())
 
 
 def test_changes_one_server_after_the_other() -> None:
@@ -76,9 +78,9 @@ def test_changes_one_server_after_the_other() -> None:
         again = decided("b", "a", **{running: ChangeOutcome("Running")}).start
         assert again is not None
         assert again[0] == server(running)
-    done = decided("b", "a", a=ChangeOutcome("Done", "", ("new",), ("old",)))
-    assert done.start is not None
-    assert (done.start[0], done.left) == (server("b"), 1)
+    decision = decided("b", "a", a=ChangeOutcome("Done", "", ("new",), ("old",)))
+    assert decision.start is not None
+    assert (decision.start[0], decision.left) == (server("b"), 1)
     assert decided("a", a=ChangeOutcome("Done")).left == 0
 
 
@@ -141,18 +143,18 @@ def test_later_servers_get_the_list_when_all_have_the_models() -> None:
 
     def record_of(indexes: Indexes, **outcomes: ChangeOutcome) -> Models | None:
         changes = {f"uid-{name}": outcome for name, outcome in outcomes.items()}
-        return load_models.decide_change(snapshot(WANTED, KNOWN, indexes, changes), CHOICES)[1]
+        return load_models.decide_change(snapshot(DESIRED, RECORD, indexes, changes), CHOICES)[1]
 
     before, begun = index("entry", "old"), Models(("entry", "old"), ("new",))
     assert record_of({"a": before}) == begun, "before the change begins"
     assert record_of({"a": before}, a=ChangeOutcome("Refused", "new")) == begun
     assert record_of({"a": ()}) == begun, "a server that hasn't answered yet"
     assert record_of({"a": before, "b": before}, a=ChangeOutcome("Done")) == begun
-    assert record_of({"a": before}, a=ChangeOutcome("Done")) == Models(WANTED, ("old",)), (
+    assert record_of({"a": before}, a=ChangeOutcome("Done")) == Models(DESIRED, ("old",)), (
         "it hasn't been seen unloaded yet"
     )
-    assert record_of({"a": index(*WANTED)}, a=ChangeOutcome("Done")) == Models(WANTED)
-    assert record_of({}) == Models(WANTED)
+    assert record_of({"a": index(*DESIRED)}, a=ChangeOutcome("Done")) == Models(DESIRED)
+    assert record_of({}) == Models(DESIRED)
 
 
 class Fleet(RuleBasedStateMachine):
@@ -164,8 +166,8 @@ class Fleet(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted: tuple[str, ...] = ("entry",)
-        self.known = Models(self.wanted)
+        self.desired: tuple[str, ...] = ("entry",)
+        self.record = Models(self.desired)
         self.loaded: dict[str, set[str]] = {}
         self.seen: dict[str, set[str]] = {}
         self.listed: dict[str, tuple[str, ...]] = {}
@@ -177,8 +179,8 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(models=MODELS)
     def change_the_list(self, models: tuple[str, ...]) -> None:
-        if set(models) != set(self.wanted):
-            self.wanted, self.outcomes, self.running, self.pending = models, {}, None, True
+        if set(models) != set(self.desired):
+            self.desired, self.outcomes, self.running, self.pending = models, {}, None, True
 
     @rule()
     def forget(self) -> None:
@@ -189,15 +191,15 @@ class Fleet(RuleBasedStateMachine):
     @rule()
     def start_server(self) -> None:
         name = f"s{next(self.names)}"
-        self.listed[name] = self.known.listed
-        self.loaded[name], self.pending = set(self.known.listed), True
+        self.listed[name] = self.record.listed
+        self.loaded[name], self.pending = set(self.record.listed), True
 
     @precondition(lambda self: self.loaded)
     @rule(data=st.data(), late=st.booleans())
     def restart_server(self, data: Any, late: bool = False) -> None:
         name = data.draw(st.sampled_from(sorted(self.loaded)))
         if not late:
-            self.listed[name] = self.known.listed
+            self.listed[name] = self.record.listed
         self.loaded[name], self.pending = set(self.listed[name]), True
         self.seen.pop(name, None)
         self.outcomes.pop(f"uid-{name}", None)
@@ -218,10 +220,10 @@ class Fleet(RuleBasedStateMachine):
     def reconcile(self) -> None:
         indexes = {name: self._index(name) if name in self.seen else () for name in self.loaded}
         decision, models = load_models.decide_change(
-            snapshot(self.wanted, self.known, indexes, self.outcomes, pending=self.pending), CHOICES
+            snapshot(self.desired, self.record, indexes, self.outcomes, pending=self.pending), CHOICES
         )
         assert models is not None
-        self.known = models
+        self.record = models
         if decision.start and decision.start[0].uid not in self.outcomes:
             assert self.running is None, "one server after the other"
             self.running = decision.start[0].pod, decision.start[1]
@@ -236,25 +238,25 @@ class Fleet(RuleBasedStateMachine):
     def the_first_load_ends(self) -> None:
         """The change may end now: the operator is killed, or the list changes."""
         assert self.running
-        name, made = self.running
-        self.loaded[name] |= set(made.load[:1])
+        name, step = self.running
+        self.loaded[name] |= set(step.load[:1])
 
     @precondition(lambda self: self.running)
     @rule()
     def change_ends(self) -> None:
         assert self.running
-        name, made = self.running
+        name, step = self.running
         self.pending = True
         has, loaded = self.loaded[name], []
         self.running = None
-        for model in made.load:
+        for model in step.load:
             if model in self.broken:
                 self.outcomes[f"uid-{name}"] = ChangeOutcome("Refused", model, tuple(loaded))
                 return
             has.add(model)
             loaded.append(model)
-        has.difference_update(set(made.unload) - set(made.keep))
-        self.outcomes[f"uid-{name}"] = ChangeOutcome("Done", "", tuple(loaded), made.unload)
+        has.difference_update(set(step.unload) - set(step.keep))
+        self.outcomes[f"uid-{name}"] = ChangeOutcome("Done", "", tuple(loaded), step.unload)
 
     @invariant()
     def every_server_keeps_the_entrypoint(self) -> None:
@@ -271,11 +273,11 @@ class Fleet(RuleBasedStateMachine):
             other.reconcile()
             if other.running:
                 other.change_ends()
-        assert other.known == Models(other.wanted)
+        assert other.record == Models(other.desired)
         for has in other.loaded.values():
-            assert set(other.wanted) <= has
-        stale = {name for name, copy in self.listed.items() if set(copy) - set(self.known.all) - set(other.wanted)}
-        assert {name for name, has in other.loaded.items() if has > set(other.wanted)} <= stale
+            assert set(other.desired) <= has
+        stale = {name for name, copy in self.listed.items() if set(copy) - set(self.record.all) - set(other.desired)}
+        assert {name for name, has in other.loaded.items() if has > set(other.desired)} <= stale
 
 
 Fleet.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

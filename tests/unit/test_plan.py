@@ -238,13 +238,13 @@ def test_applies_once_if_the_api_server_stores_a_value_differently() -> None:
 
 
 def test_deletes_undesired_objects_once() -> None:
-    two, one = rendered(replicas=2), rendered(replicas=1)
-    live = [gen.live(o) for o in two.values()]
-    steps = [s for s in plan(one.values(), live, {}) if isinstance(s, Delete)]
+    double, single = rendered(replicas=2), rendered(replicas=1)
+    live = [gen.live(o) for o in double.values()]
+    steps = [s for s in plan(single.values(), live, {}) if isinstance(s, Delete)]
     assert [s.live["kind"] for s in steps] == ["PodDisruptionBudget"]
     for obj in live:
         gen.deleting(obj)
-    assert plan(one.values(), live, {}) == []  # all are being deleted: no second delete, no apply
+    assert plan(single.values(), live, {}) == []  # all are being deleted: no second delete, no apply
 
 
 @pytest.mark.parametrize(("before", "now"), [({"replicas": 5}, {})])

@@ -135,7 +135,7 @@ def test_a_refused_write_stops_only_what_depends_on_it() -> None:
                 raise ApiError(500, "InternalError", "failed calling webhook")
             return super().apply_new(kind, body)
 
-    def made(kind: Kind) -> tuple[set[str], Result, Object]:
+    def reconciled(kind: Kind) -> tuple[set[str], Result, Object]:
         api, store = Refusing(kind), Store()
         store.put(gen.raw(gen.put("spec.networkPolicy", {}), gen.put("spec.replicas", 2)))
         result = reconciler(api, store).reconcile(KEY)
@@ -146,7 +146,7 @@ def test_a_refused_write_stops_only_what_depends_on_it() -> None:
         (kinds.DISRUPTION_BUDGET, set()), (kinds.SERVICE, set()),
         (kinds.NETWORK_POLICY, {"Deployment"}), (kinds.SERVICE_ACCOUNT, {"Deployment"}),
     ):  # fmt: skip
-        written, result, model = made(kind)
+        written, result, model = reconciled(kind)
         assert written >= everything - stopped - {kind.kind}
         assert not written & {kind.kind, *stopped}
         assert (result.requeue, result.passing) == (True, True)
@@ -286,10 +286,10 @@ def test_ignores_an_answer_from_before_a_change() -> None:
 
 def test_delivery_auto_asks_for_the_nodes_when_a_deployment_is_new() -> None:
     """A node that can't mount images may have been added since leading began. A live Deployment keeps its delivery."""
-    api, asked = Accepting(), list[str]()
+    api, calls = Accepting(), list[str]()
 
     def delivery() -> Literal["Copy", "ImageVolume"]:
-        asked.append("now")
+        calls.append("now")
         return "ImageVolume"
 
     subject = reconciler(api, delivery=delivery)
@@ -297,13 +297,13 @@ def test_delivery_auto_asks_for_the_nodes_when_a_deployment_is_new() -> None:
         subject.reconcile(KEY)
     deployments = [obj for obj in api.answers if obj["kind"] == "Deployment"]
     assert [d["metadata"]["annotations"][names.ANNOTATION_DELIVERY] for d in deployments] == ["ImageVolume"]
-    assert asked == ["now"]
+    assert calls == ["now"]
     chosen = Accepting()
     store = Store()
     subject = reconciler(chosen, store, delivery=delivery)
     store.put(gen.raw(gen.put("spec.modelImage.delivery", "Copy"), gen.put("metadata.resourceVersion", "2")))
     subject.reconcile(KEY)
-    assert asked == ["now"]
+    assert calls == ["now"]
 
 
 @pytest.mark.parametrize("live_before", [True, False], ids=["live", "not live yet"])

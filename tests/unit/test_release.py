@@ -116,8 +116,8 @@ def test_the_version_of_every_released_image_is_written_by_make_generate() -> No
 )
 def test_a_release_that_cannot_be_made_is_refused_with_the_remedy(arguments: list[str], words: str) -> None:
     command = [sys.executable, "-m", "hack.release", "--no-images", *arguments]
-    done = subprocess.run(command, cwd=project.ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, words in done.stderr) == (1, True), done.stderr
+    result = subprocess.run(command, cwd=project.ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, words in result.stderr) == (1, True), result.stderr
 
 
 BUILDX = "#!/bin/sh\ncase $2 in build) echo 'ERROR: failed to build: {error}' >&2; exit 1 ;; esac\n"

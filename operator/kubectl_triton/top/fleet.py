@@ -36,7 +36,7 @@ class Row:
     """One TritonModel. None: the value isn't known.
 
     - `demand`, `limit`: requests/s
-    - `load`: number of servers at full use; `ready`, `wanted`: number of servers
+    - `load`: number of servers at full use; `ready`, `desired`: number of servers
     - `p50`, `p99`, `queue`: seconds; `errors`: share of failed requests, 0 to 1
     - `autoscaler`: what it does, in a few words
     """

@@ -30,9 +30,9 @@ def calls(statement: str) -> Change:
     )
 
 
-def _network(ir_version: int, opset: int, given: onnx_file.Dims = ("n", 3, 8, 8)) -> Change:
+def _network(ir_version: int, opset: int, dims: onnx_file.Dims = ("n", 3, 8, 8)) -> Change:
     content = onnx_file.model(
-        [onnx_file.value("images", FP32, given)],
+        [onnx_file.value("images", FP32, dims)],
         [onnx_file.value("boxes", FP32, ["n", 32, 6])],
         [onnx_file.node("Reshape", ["images", "shape"], ["boxes"])],
         [onnx_file.shape_constant("shape", [-1, 32, 6])],

@@ -26,8 +26,8 @@ def then(*changes: Change) -> Change:
     """Makes the changes in order."""
 
     def change(root: Path) -> None:
-        for one in changes:
-            one(root)
+        for step in changes:
+            step(root)
 
     return change
 

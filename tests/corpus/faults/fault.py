@@ -24,12 +24,12 @@ class Fault:
     """error, warning or note."""
     place: str
     """file, or file:line."""
-    wanted: dict[str, object] = field(default_factory=dict)
+    expectations: dict[str, object] = field(default_factory=dict)
     """Expectations that differ from those of the good repository."""
 
     @property
     def expected(self) -> Expected:
-        return replace(BY_NAME[self.of].wanted, **self.wanted)  # type: ignore[arg-type]
+        return replace(BY_NAME[self.of].expected, **self.expectations)  # type: ignore[arg-type]
 
     def write(self, root: Path) -> Path:
         """Writes the faulty repository to `root`."""

@@ -14,28 +14,28 @@ OUT8 = ["n", 32, 6]
 
 
 def network(
-    given: tuple[str, int, onnx_file.Dims] = ("images", FP32, IN8),
-    made: tuple[str, int, onnx_file.Dims] = ("boxes", FP32, OUT8),
+    input_tensor: tuple[str, int, onnx_file.Dims] = ("images", FP32, IN8),
+    output_tensor: tuple[str, int, onnx_file.Dims] = ("boxes", FP32, OUT8),
     sizes: tuple[int, ...] = (-1, 32, 6),
 ) -> Change:
     """Replaces the ONNX model of net."""
-    return write(ONNX, onnx_file.reshaped(given, made, sizes))
+    return write(ONNX, onnx_file.reshaped(input_tensor, output_tensor, sizes))
 
 
 def _two_inputs(root: Path) -> None:
-    given = [onnx_file.value("images", FP32, IN8), onnx_file.value("scale", FP32, ["n", 1])]
+    inputs = [onnx_file.value("images", FP32, IN8), onnx_file.value("scale", FP32, ["n", 1])]
     nodes = [onnx_file.node("Reshape", ["images", "shape"], ["boxes"])]
     weights = [onnx_file.shape_constant("shape", [-1, 32, 6])]
-    made = [onnx_file.value("boxes", FP32, OUT8)]
-    (root / ONNX).write_bytes(onnx_file.model(given, made, nodes, weights))
+    outputs = [onnx_file.value("boxes", FP32, OUT8)]
+    (root / ONNX).write_bytes(onnx_file.model(inputs, outputs, nodes, weights))
 
 
 def _weights(content: bytes | None, location: str = "model.onnx.data", constant: bool = False) -> Change:
     """Writes a model with its weights in another file, with `content`."""
 
     def change(root: Path) -> None:
-        given = [onnx_file.value("images", FP32, IN8)]
-        made = [onnx_file.value("boxes", FP32, OUT8)]
+        inputs = [onnx_file.value("images", FP32, IN8)]
+        outputs = [onnx_file.value("boxes", FP32, OUT8)]
         weight = onnx_file.external_weight("w", location)
         nodes = [
             onnx_file.node("Add", ["images", "w"], ["sum"]),
@@ -43,7 +43,7 @@ def _weights(content: bytes | None, location: str = "model.onnx.data", constant:
         ]
         shape = onnx_file.shape_constant("shape", [-1, 32, 6])
         before, weights = ([onnx_file.constant("w", weight)], []) if constant else ([], [weight])
-        (root / ONNX).write_bytes(onnx_file.model(given, made, [*before, *nodes], [shape, *weights]))
+        (root / ONNX).write_bytes(onnx_file.model(inputs, outputs, [*before, *nodes], [shape, *weights]))
         if content is not None:
             (root / ONNX).parent.joinpath(location).write_bytes(content)
 
@@ -70,7 +70,7 @@ FAULTS = (
     Fault(
         "another input name in the ONNX file",
         "detection",
-        network(given=("input", FP32, IN8)),
+        network(input_tensor=("input", FP32, IN8)),
         "TR602",
         "error",
         f"{NET}:5",
@@ -78,7 +78,7 @@ FAULTS = (
     Fault(
         "another output name in the ONNX file",
         "detection",
-        network(made=("output", FP32, OUT8)),
+        network(output_tensor=("output", FP32, OUT8)),
         "TR602",
         "error",
         f"{NET}:8",
@@ -87,7 +87,7 @@ FAULTS = (
     Fault(
         "another input type in the ONNX file",
         "detection",
-        network(given=("images", onnx_file.FP16, IN8), made=("boxes", onnx_file.FP16, OUT8)),
+        network(input_tensor=("images", onnx_file.FP16, IN8), output_tensor=("boxes", onnx_file.FP16, OUT8)),
         "TR604",
         "error",
         f"{NET}:5",
@@ -95,7 +95,7 @@ FAULTS = (
     Fault(
         "another input shape in the ONNX file",
         "detection",
-        network(given=("images", FP32, ["n", 3, 16, 4])),
+        network(input_tensor=("images", FP32, ["n", 3, 16, 4])),
         "TR605",
         "error",
         f"{NET}:5",
@@ -103,7 +103,7 @@ FAULTS = (
     Fault(
         "another output shape in the ONNX file",
         "detection",
-        network(made=("boxes", FP32, ["n", 16, 12]), sizes=(-1, 16, 12)),
+        network(output_tensor=("boxes", FP32, ["n", 16, 12]), sizes=(-1, 16, 12)),
         "TR605",
         "error",
         f"{NET}:8",
@@ -111,7 +111,9 @@ FAULTS = (
     Fault(
         "ONNX file with a fixed batch size",
         "detection",
-        network(given=("images", FP32, [1, 3, 8, 8]), made=("boxes", FP32, [1, 32, 6]), sizes=(1, 32, 6)),
+        network(
+            input_tensor=("images", FP32, [1, 3, 8, 8]), output_tensor=("boxes", FP32, [1, 32, 6]), sizes=(1, 32, 6)
+        ),
         "TR606",
         "error",
         f"{NET}:3",

@@ -23,7 +23,7 @@ class Good:
     title: str
     """The features of Triton that it uses."""
     files: Callable[[], Files]
-    wanted: Expected
+    expected: Expected
 
     def write(self, root: Path) -> Path:
         """Writes the repository to `root`."""

@@ -67,12 +67,12 @@ class Reader:
     def _pieces(self, tokens: int) -> Any:
         return chat.STREAMS[self.protocol]("Once", {"max_tokens": tokens, "temperature": 0.8}, self._url)
 
-    def read(self, wanted: int) -> None:
+    def read(self, total: int) -> None:
         """Reads one stream with this number of tokens."""
         began, start = time.time(), time.monotonic()
         last, tokens, first = start, 0, 0.0
         try:
-            with contextlib.closing(self._pieces(wanted)) as pieces:
+            with contextlib.closing(self._pieces(total)) as pieces:
                 for piece in pieces:
                     last, tokens = time.monotonic(), tokens + len(piece)
                     first = first or last - start
@@ -80,7 +80,7 @@ class Reader:
                     if self._options.leave and STOP.exists():
                         self.left += 1
                         return
-            error = "" if tokens == wanted else "the stream has ended"
+            error = "" if tokens == total else "the stream has ended"
         except chat.ChatError as failure:
             error = str(failure)
         finally:
@@ -92,7 +92,7 @@ class Reader:
             self.times.append({**record, "first": first})
             return
         at = time.strftime("%H:%M:%S", time.gmtime())
-        self.failures.append({"at": at, "error": error, "wanted": wanted, **record, "silent": now - last})
+        self.failures.append({"at": at, "error": error, "wanted": total, **record, "silent": now - last})
         # Now, because a test that fails doesn't wait for the result.
         print(self.failures[-1], flush=True)
 

@@ -114,8 +114,8 @@ def test_a_label_that_kubectl_apply_removes_leaves_all_objects(
         obj = tritonmodel(gen.NAME, autoscaling={"min": 2, "max": 3}, commonMetadata=common, **SPEC)
         file.write_text(yaml.safe_dump(obj))
         command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", f"--namespace={own.namespace}", "apply", "-f"]
-        done = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        result = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
 
     apply(**COMMON)
     serving(own, operator)
@@ -133,12 +133,12 @@ def test_a_label_that_kubectl_apply_removes_leaves_all_objects(
         template = own.get("Deployment", gen.NAME)["spec"]["template"]
         return [obj["metadata"] for obj in (*objects(own), template)]
 
-    def changed(one: Object) -> bool:
-        labels = one["labels"]
+    def changed(fields: Object) -> bool:
+        labels = fields["labels"]
         return (
             labels.get("cost-centre") == "4711"
             and "team" not in labels
-            and "example.com/owner" not in one.get("annotations", {})
+            and "example.com/owner" not in fields.get("annotations", {})
         )
 
     eventually(lambda: all(map(changed, metadata())), SOON, lambda: (metadata(), operator.log[-4000:]))

@@ -173,8 +173,8 @@ def status_text(plane: ControlPlane, api: Api) -> str:
     """Returns what `kubectl triton status` prints, in one line."""
     command = [Path(sys.executable).parent / "kubectl-triton", "status", gen.NAME, "-n", api.namespace]
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    return " ".join(done.stdout.split()) + done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return " ".join(result.stdout.split()) + result.stderr
 
 
 def test_a_new_leader_continues_where_the_old_one_was_killed(

@@ -58,8 +58,8 @@ def take(api: Api) -> Object:
 
 def say(api: Api, *conditions: tuple[str, str, str], **status: object) -> None:
     """Writes the status of the ScaledObject as KEDA does."""
-    said = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
-    api.patch(SCALED_OBJECT, gen.NAME, {"status": {"conditions": said, **status}}, "status")
+    entries = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
+    api.patch(SCALED_OBJECT, gen.NAME, {"status": {"conditions": entries, **status}}, "status")
 
 
 def release(api: Api) -> None:

@@ -54,27 +54,27 @@ def served(team: Team) -> Team:
 
 def test_developers_without_port_forward_learn_which_role_they_need(served: Team) -> None:
     for arguments in (["models", "detector"], ["load", "detector", "echo"]):
-        done = triton(served, "developer", *arguments)
-        assert done.returncode == 1
-        assert FORBIDDEN in done.stderr
-        assert HINT in done.stderr
+        result = triton(served, "developer", *arguments)
+        assert result.returncode == 1
+        assert FORBIDDEN in result.stderr
+        assert HINT in result.stderr
 
 
 def test_developers_with_the_role_for_models_may_connect_to_servers(served: Team) -> None:
     bind(served.plane, served.namespace, "developer", "ClusterRole", "tritonmodel-modelcontrol")
     for arguments in (["models", "detector"], ["load", "detector", "echo"], ["unload", "detector", "other"]):
-        done = triton(served, "developer", *arguments)
-        assert done.returncode == 1
-        assert f"{POD}: " in done.stderr  # there is no node
-        assert FORBIDDEN not in done.stderr, done.stderr
+        result = triton(served, "developer", *arguments)
+        assert result.returncode == 1
+        assert f"{POD}: " in result.stderr  # there is no node
+        assert FORBIDDEN not in result.stderr, result.stderr
 
 
 def test_only_who_may_change_the_spec_may_change_the_models(served: Team) -> None:
     bind(served.plane, served.namespace, "oncall", "ClusterRole", "tritonmodel-modelcontrol")
     for verb in ("load", "unload", "reload"):
-        done = triton(served, "oncall", verb, "detector", "other")
-        assert done.returncode == 1
-        assert "you may not update the TritonModel detector" in done.stderr
+        result = triton(served, "oncall", verb, "detector", "other")
+        assert result.returncode == 1
+        assert "you may not update the TritonModel detector" in result.stderr
     assert FORBIDDEN not in triton(served, "oncall", "models", "detector").stderr
 
 
@@ -82,8 +82,8 @@ def test_the_role_for_models_allows_no_changes(served: Team) -> None:
     bind(served.plane, served.namespace, "viewer", "ClusterRole", "tritonmodel-modelcontrol")
 
     def may(verb: str, resource: str, subresource: str = "") -> bool:
-        given = ["auth", "can-i", verb, resource, f"--subresource={subresource}"]
-        return served.kubectl("viewer", *given).stdout.strip() == "yes"
+        arguments = ["auth", "can-i", verb, resource, f"--subresource={subresource}"]
+        return served.kubectl("viewer", *arguments).stdout.strip() == "yes"
 
     eventually(lambda: may("create", "pods", "portforward"), 20, "the role in effect")
     assert may("list", "pods")
@@ -100,14 +100,14 @@ def test_the_role_for_models_allows_no_changes(served: Team) -> None:
 
 
 def test_reports_a_missing_tritonmodel(served: Team) -> None:
-    done = triton(served, "developer", "models", "nothing")
-    assert done.returncode == 1
-    assert 'tritonmodels.tritonoperator.io "nothing" not found' in done.stderr
+    result = triton(served, "developer", "models", "nothing")
+    assert result.returncode == 1
+    assert 'tritonmodels.tritonoperator.io "nothing" not found' in result.stderr
 
 
 def test_status_works_without_the_permission_to_read_pods(served: Team) -> None:
     for user in ("developer", "viewer", "oncall"):
-        done = triton(served, user, "status", "detector")
-        assert done.returncode == 1  # the TritonModel isn't Ready, because no operator runs
-        assert f"TritonModel {served.namespace}/detector" in done.stdout
-        assert "without the pods: pods is forbidden" in done.stderr
+        result = triton(served, user, "status", "detector")
+        assert result.returncode == 1  # the TritonModel isn't Ready, because no operator runs
+        assert f"TritonModel {served.namespace}/detector" in result.stdout
+        assert "without the pods: pods is forbidden" in result.stderr

@@ -89,10 +89,10 @@ def test_developer_cannot_set_a_threshold_by_any_kind_of_request(team: Team, key
 def test_warns_a_user_who_deletes_thresholds_and_may_not_set_them(team: Team) -> None:
     for user, warned in (("developer", True), ("", False)):
         team.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
-        done = team.kubectl(user, "delete", "tm", "detector")
-        assert done.returncode == 0, done.stderr
+        result = team.kubectl(user, "delete", "tm", "detector")
+        assert result.returncode == 0, result.stderr
         warning = "the deletion of detector also deletes its thresholds (tritonoperator.io/max-qps=80)"
-        assert (warning in done.stderr) is warned
+        assert (warning in result.stderr) is warned
 
 
 def test_developer_may_write_an_unchanged_threshold(team: Team) -> None:
@@ -119,15 +119,15 @@ def test_kubectl_apply_by_a_developer_keeps_the_oncalls_thresholds(team: Team, f
         return team.kubectl("developer", "apply", *flags, "-f", "-", stdin=text)
 
     assert developer(manifest()).returncode == 0
-    done = team.kubectl("oncall", "annotate", "tm/detector", "max_qps=80", f"{PREFIX}spike-factor=4", "--overwrite")
-    assert done.returncode == 0, done.stderr
-    done = developer(manifest())
-    assert done.returncode == 0, done.stderr
+    result = team.kubectl("oncall", "annotate", "tm/detector", "max_qps=80", f"{PREFIX}spike-factor=4", "--overwrite")
+    assert result.returncode == 0, result.stderr
+    result = developer(manifest())
+    assert result.returncode == 0, result.stderr
     assert current(team, "detector") == {"max_qps": "80", f"{PREFIX}spike-factor": "4"}
-    done = developer(manifest(max_qps="90"))
-    assert done.returncode == 1
+    result = developer(manifest(max_qps="90"))
+    assert result.returncode == 1
     # Server-side apply can fail earlier, on the conflict with the manager of kubectl annotate.
-    assert "may not set thresholds" in done.stderr or (flags and "conflict" in done.stderr)
+    assert "may not set thresholds" in result.stderr or (flags and "conflict" in result.stderr)
 
 
 def test_removes_a_threshold_from_a_manifest_as_documented(team: Team) -> None:
@@ -226,8 +226,8 @@ def test_setting_owners_needs_the_permission_to_delete(team: Team) -> None:
 
 def owner(api: Api, name: str) -> Object:
     """Creates an object and returns a reference to it."""
-    made = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
-    return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": made["metadata"]["uid"]}
+    obj = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": obj["metadata"]["uid"]}
 
 
 def test_viewer_can_only_read(team: Team) -> None:

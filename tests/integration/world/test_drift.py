@@ -112,10 +112,10 @@ def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     wait_until_observed(api)
     assert api.find("NetworkPolicy", gen.NAME) is None
     api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {}}})
-    made = eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON, lambda: operator.log)
+    policy = eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON, lambda: operator.log)
     operators = {"matchLabels": {"kubernetes.io/metadata.name": operator_process.NAMESPACE}}
-    assert made["spec"]["ingress"][-1]["from"][0]["namespaceSelector"] == operators
-    assert "egress" not in made["spec"]
+    assert policy["spec"]["ingress"][-1]["from"][0]["namespaceSelector"] == operators
+    assert "egress" not in policy["spec"]
     api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}}})
     eventually(lambda: api.get("NetworkPolicy", gen.NAME)["spec"].get("egress"), SOON, lambda: operator.log)
     # The operator reverts an edit, and writes nothing otherwise.

@@ -30,8 +30,8 @@ def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, ap
     # The operator still creates the other children.
     assert api.find("Deployment", gen.NAME)
     api.delete("Service", gen.NAME)
-    made = eventually(lambda: api.find("Service", gen.NAME), SOON, lambda: operator.log)
-    assert len(made["spec"]["ports"]) == 3
+    service = eventually(lambda: api.find("Service", gen.NAME), SOON, lambda: operator.log)
+    assert len(service["spec"]["ports"]) == 3
     progressing(api, "RollingOut")
 
 
@@ -135,13 +135,13 @@ def test_new_tritonmodel_adopts_orphans_of_an_earlier_one(api: Api, operator: Op
         api.patch(*place, UNOWNED)
     api.patch("TritonModel", gen.NAME, finalizer)
     eventually(lambda: api.find("TritonModel", gen.NAME) is None, SOON)
-    made = make(api)["metadata"]["uid"]
+    uid = make(api)["metadata"]["uid"]
 
     def owners() -> set[str]:
         owner_references = [api.get(*place)["metadata"].get("ownerReferences", [{}]) for place in CHILDREN]
         return {references[0].get("uid", "") for references in owner_references}
 
-    eventually(lambda: owners() == {made}, SOON, lambda: operator.log[-3000:])
+    eventually(lambda: owners() == {uid}, SOON, lambda: operator.log[-3000:])
     assert [api.get(*place)["metadata"]["uid"] for place in CHILDREN] == before
 
 

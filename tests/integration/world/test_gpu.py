@@ -38,14 +38,14 @@ ONE_GPU = {"nvidia.com/gpu": "1"}
 
 @dataclass
 class Triton:
-    """A server with the model net. `kind`: of its instances; "" refuses to say it. `asked`: requests by path."""
+    """A server with the model net. `kind`: of its instances; "" refuses to say it. `requests`: their number by path."""
 
     host: str
     kind: str
-    asked: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
 
     def answer(self, path: str) -> Any:
-        self.asked[path] += 1
+        self.requests[path] += 1
         if path == "/v2/repository/index":
             return [{"name": "net", "version": "1", "state": "READY"}]
         if path == "/v2/models/stats":
@@ -112,21 +112,21 @@ def test_tells_until_a_restarted_server_uses_its_gpu(
         SOON, lambda: series(operator, api),
     )  # fmt: skip
     eventually(lambda: "GPUNotUsed" in events(api), SOON, lambda: events(api))
-    shown = subprocess.run(
+    text = subprocess.run(
         [Path(sys.executable).parent / "kubectl-triton", "status", gen.NAME, f"--namespace={api.namespace}"],
         env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)}, capture_output=True, text=True, check=False,
     ).stdout  # fmt: skip
-    assert "GPUNotUsed" in shown
+    assert "GPUNotUsed" in text
 
-    polls = triton.asked["/v2/repository/index"]
+    polls = triton.requests["/v2/repository/index"]
     add_pod(api, gen.not_ready, gen.put("status.podIP", triton.host))
-    eventually(lambda: triton.asked["/v2/repository/index"] > polls, SOON, lambda: triton.asked)
-    assert triton.asked["/v2/models/net/config"] == 1, "asked again although the server didn't restart"
+    eventually(lambda: triton.requests["/v2/repository/index"] > polls, SOON, lambda: triton.requests)
+    assert triton.requests["/v2/models/net/config"] == 1, "asked again although the server didn't restart"
 
     triton.kind = "KIND_GPU"
     start(api, triton, ONE_GPU, restarts=1)
     ready(api, "EntrypointAnswers")
-    assert triton.asked["/v2/models/net/config"] == 2
+    assert triton.requests["/v2/models/net/config"] == 2
     eventually(lambda: not series(operator, api), SOON, lambda: series(operator, api))
 
 

@@ -49,14 +49,14 @@ def test_waiting_costs_nothing_and_nothing_is_left() -> None:
 
 
 def test_does_nothing_in_another_thread() -> None:
-    done = list[bool]()
+    ends = list[bool]()
 
     def work() -> None:
         with budget.limited(0.05):
             busy(0.2)
-        done.append(True)
+        ends.append(True)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert done == [True]
+    assert ends == [True]

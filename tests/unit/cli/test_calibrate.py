@@ -57,10 +57,10 @@ def deployment(**spec: Any) -> dict[str, Any]:
 
 def test_the_pod_has_the_servers_images_resources_and_nodes() -> None:
     template = deployment(server={"image": "s:2", "resources": {"limits": {"nvidia.com/gpu": "1"}}})["spec"]["template"]
-    made = pod(MODEL, {"spec": {"template": template}}, "load:1", LIMITS, 900)["spec"]
+    spec = pod(MODEL, {"spec": {"template": template}}, "load:1", LIMITS, 900)["spec"]
     for field in ("nodeSelector", "tolerations", "serviceAccountName", "securityContext", "initContainers"):
-        assert made[field] == template["spec"][field]
-    *servers, generator = made["containers"]
+        assert spec[field] == template["spec"][field]
+    *servers, generator = spec["containers"]
     assert servers == [{k: v for k, v in c.items() if k != "lifecycle"} for c in template["spec"]["containers"]]
     assert any("lifecycle" in c for c in template["spec"]["containers"]), "the live template isn't changed"
     assert generator["name"] == CONTAINER
@@ -68,10 +68,10 @@ def test_the_pod_has_the_servers_images_resources_and_nodes() -> None:
 
 
 def test_the_pod_ends_by_itself_and_with_its_tritonmodel() -> None:
-    made = pod(MODEL, deployment(), "load:1", LIMITS, 900)
-    assert made["spec"]["activeDeadlineSeconds"] == 900
-    assert made["spec"]["restartPolicy"] == "Never"
-    assert [(o["kind"], o["name"], o["uid"]) for o in made["metadata"]["ownerReferences"]] == [
+    obj = pod(MODEL, deployment(), "load:1", LIMITS, 900)
+    assert obj["spec"]["activeDeadlineSeconds"] == 900
+    assert obj["spec"]["restartPolicy"] == "Never"
+    assert [(o["kind"], o["name"], o["uid"]) for o in obj["metadata"]["ownerReferences"]] == [
         ("TritonModel", "detection", "u-1")
     ]
 
@@ -381,9 +381,9 @@ def test_the_proposal_passes_the_check_of_thresholds() -> None:
 
 @pytest.mark.parametrize("p99", ["200", "0s", "-1s", "2x", "", "nan"])
 def test_a_wrong_duration_is_refused(p99: str) -> None:
-    done = CliRunner().invoke(main, ["calibrate", "m", f"--p99={p99}"])
-    assert done.exit_code == 2
-    assert "is not a duration such as 200ms" in done.output
+    invocation = CliRunner().invoke(main, ["calibrate", "m", f"--p99={p99}"])
+    assert invocation.exit_code == 2
+    assert "is not a duration such as 200ms" in invocation.output
 
 
 @pytest.mark.parametrize(
@@ -393,18 +393,18 @@ def test_a_wrong_duration_is_refused(p99: str) -> None:
      (("--tpot=40ms", "--protocol=http"), "measured over gRPC: leave out --protocol=http")],
 )  # fmt: skip
 def test_targets_that_no_model_can_have_are_refused(options: tuple[str, ...], words: str) -> None:
-    done = CliRunner().invoke(main, ["calibrate", "m", *options])
-    assert done.exit_code == 2
-    assert words in done.output
+    invocation = CliRunner().invoke(main, ["calibrate", "m", *options])
+    assert invocation.exit_code == 2
+    assert words in invocation.output
 
 
 def test_a_file_in_another_format_is_refused_before_anything_is_created(tmp_path: Any) -> None:
     file = tmp_path / "picture.jpg"
     for content in (b"\xff\xd8", b"[]", b'{"x": 1}', b"3"):
         file.write_bytes(content)
-        done = CliRunner().invoke(main, ["calibrate", "m", "--p99=1s", f"--input-data={file}"])
-        assert done.exit_code == 1
-        assert "not perf_analyzer's JSON format" in done.output
+        invocation = CliRunner().invoke(main, ["calibrate", "m", "--p99=1s", f"--input-data={file}"])
+        assert invocation.exit_code == 1
+        assert "not perf_analyzer's JSON format" in invocation.output
 
 
 def test_in_a_pod_the_service_account_connects(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,8 +293,8 @@ def test_commands_import_only_what_they_need() -> None:
     """The terminal's packages and the Kubernetes client take longer to import than a rendering takes."""
     slow = ("textual", "rich", "aiohttp", "kubernetes", "requests")
     code = f"import sys, kubectl_triton.main; print([m for m in {slow} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
 
 
 def test_a_status_that_another_client_has_spoilt_is_an_empty_one() -> None:

@@ -94,9 +94,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         yield go
 
 
-def echo(**given: Any) -> FakeTriton:
-    given = {"index": [("echo", "1", "READY", "")], "configs": {"echo": ECHO}, **given}
-    return FakeTriton(**given)
+def echo(**fields: Any) -> FakeTriton:
+    fields = {"index": [("echo", "1", "READY", "")], "configs": {"echo": ECHO}, **fields}
+    return FakeTriton(**fields)
 
 
 def test_shows_every_model_on_every_server(run: Run) -> None:

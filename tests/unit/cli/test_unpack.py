@@ -462,8 +462,8 @@ def test_a_file_that_the_servers_may_not_read_is_an_error(tmp_path, mode: int, o
 
 
 def test_a_file_of_the_servers_group_is_readable(tmp_path) -> None:
-    given = entry("models/m/config.pbtxt", b"x", mode=0o040, uid=0, gid=1000)
-    with stored(tmp_path, packed(given)) as files:
+    model_file = entry("models/m/config.pbtxt", b"x", mode=0o040, uid=0, gid=1000)
+    with stored(tmp_path, packed(model_file)) as files:
         file = files.look("m/config.pbtxt")
     assert (file.readable, file.executable) == (True, False)
 
@@ -484,7 +484,7 @@ def test_a_program_for_model_py_must_be_executable(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "expected"),
     [
         ({"mode": 0o755}, []),
         ({"mode": 0o700}, ["models/good/1"]),
@@ -492,10 +492,10 @@ def test_a_program_for_model_py_must_be_executable(tmp_path) -> None:
         ({"mode": 0o744}, ["models/good/1"]),
     ],
 )
-def test_finds_directories_that_no_server_can_read(tmp_path, change, found):
+def test_finds_directories_that_no_server_can_read(tmp_path, change, expected):
     """Also if a later layer changes the mode."""
     entries = [folder("models/good/1"), *files_of("good")]
     layers = packed(*entries), packed(entry("models/good/1", type=tarfile.DIRTYPE, **change))
     output = validate(written(tmp_path / "image.tar", *layers)).output
     unreadable = [f"models/{line.split(':')[0]}" for line in output.splitlines() if " TR002:" in line]
-    assert unreadable == found
+    assert unreadable == expected

@@ -376,24 +376,24 @@ def test_reports_an_unreadable_directory(tmp_path):
     folder.mkdir(mode=0o000)
     code = "import os, sys; os.geteuid() or os.seteuid(65534); from kubectl_triton.main import main; main()"
     tmp_path.chmod(0o755)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, "validate", folder], capture_output=True, text=True, check=False, cwd="/", env=ENV
     )
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-    assert "Permission denied" in done.stderr or "neither a directory" in done.stderr
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False), result.stderr
+    assert "Permission denied" in result.stderr or "neither a directory" in result.stderr
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif"])
 def test_reports_a_full_disk(bad, form):
     code = "from kubectl_triton.main import main; main()"
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", code, "validate", bad, "--format", form],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=ENV,
         )  # fmt: skip
-    assert done.returncode == 2
-    assert "can't write the findings: No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 2
+    assert "can't write the findings: No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif"])

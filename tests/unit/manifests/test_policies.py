@@ -95,8 +95,8 @@ def test_protects_all_kinds_of_children() -> None:
 
 
 def test_asks_for_the_verbs_of_the_roles() -> None:
-    asked = {verb for file in FILES for verb in (rbac.SET_THRESHOLDS, rbac.EDIT_GENERATED) if verb in file_text(file)}
-    assert asked == {rbac.SET_THRESHOLDS, rbac.EDIT_GENERATED}
+    verbs = {verb for file in FILES for verb in (rbac.SET_THRESHOLDS, rbac.EDIT_GENERATED) if verb in file_text(file)}
+    assert verbs == {rbac.SET_THRESHOLDS, rbac.EDIT_GENERATED}
 
 
 def file_text(file: str) -> str:

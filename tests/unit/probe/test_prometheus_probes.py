@@ -40,7 +40,7 @@ class Simulation:
         return self.prometheus.queries.count(query)
 
     @property
-    def asked(self) -> int:
+    def query_count(self) -> int:
         return len(self.prometheus.queries)
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
@@ -65,13 +65,13 @@ def test_polls_once_for_all_tritonmodels_until_none_waits(sim: Simulation) -> No
         assert answer.values == {QPS: 80}
         assert datetime.fromisoformat(answer.at).tzinfo == UTC
         sim.track(OTHER)
-        await until(lambda: sim.asked > 3)
+        await until(lambda: sim.query_count > 3)
         sim.track(waits=False)
         sim.track(OTHER, waits=False)
         await asyncio.sleep(0.1)
-        asked = sim.asked
+        before = sim.query_count
         await asyncio.sleep(0.4)
-        assert sim.asked == asked
+        assert sim.query_count == before
 
     sim.run(scene)
 
@@ -83,8 +83,8 @@ def test_reports_a_change_only_to_the_affected_tritonmodel(sim: Simulation) -> N
         await until(lambda: sim.changed[KEY] and sim.changed[OTHER])
         sim.track()
         sim.track(OTHER)
-        asked = sim.asked
-        await until(lambda: sim.asked > asked + 3)
+        before = sim.query_count
+        await until(lambda: sim.query_count > before + 3)
         assert sim.changed == {KEY: 1, OTHER: 1}, "reported the same answer again"
         sim.prometheus.set_thresholds("vision", "detection", max_qps=80)
         assert (await sim.next_change()).values == {QPS: 80}
@@ -135,8 +135,8 @@ def test_reports_an_outage_at_once_to_waiting_tritonmodels_and_later_to_others(
         sim.track(OTHER, waits=False)
         sim.prometheus.status = 500
         assert "HTTP status 500" in (await sim.next_change()).error
-        asked = sim.asked
-        await until(lambda: sim.asked > asked + 3)
+        before = sim.query_count
+        await until(lambda: sim.query_count > before + 3)
         assert sim.changed[OTHER] == 1
         monkeypatch.setattr(prometheus_probes, "OUTAGE_SECONDS", 0.0)
         await until(lambda: sim.changed[OTHER] == 2)
@@ -211,9 +211,9 @@ def test_failed_query_for_alerts_changes_no_answer(sim: Simulation, monkeypatch:
         sim.track()
         answer = await sim.next_change()
         assert answer.uncounted == ("net",)
-        asked = sim.count(ALERTS)
+        before = sim.count(ALERTS)
         sim.prometheus.series[ALERTS] = [{"metric": {"tritonmodel": "x"}}, "invalid"]  # type: ignore[list-item]
-        await until(lambda: sim.count(ALERTS) > asked + 3)
+        await until(lambda: sim.count(ALERTS) > before + 3)
         assert sim.track() == answer
         assert not answer.error
 

@@ -245,11 +245,11 @@ def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(sim: Si
 
 
 def test_reports_uncounted_models_of_ready_servers(sim: Simulation) -> None:
-    asked: list[tuple[str, str]] = []
+    questions: list[tuple[str, str]] = []
 
     async def count(_: object, address: str, entrypoint: str) -> Uncounted:
-        asked.append((address, entrypoint))
-        if len(asked) == 2:
+        questions.append((address, entrypoint))
+        if len(questions) == 2:
             raise UnusableError("has the HTTP status 500")
         return (("a", "its warm-up isn't counted"),)
 
@@ -259,29 +259,29 @@ def test_reports_uncounted_models_of_ready_servers(sim: Simulation) -> None:
         sim.answers["pod"] = LOADING
         sim.probes.track(KEY, [server()], entrypoint="a")
         await until(lambda: sim.polls["pod"] > 2)
-        assert not asked, "asked before all models are ready"
+        assert not questions, "asked before all models are ready"
         sim.answers["pod"] = READY
-        await until(lambda: len(asked) == 1 and sim.changed[KEY] == 2)
+        await until(lambda: len(questions) == 1 and sim.changed[KEY] == 2)
         assert sim.probes.track(KEY, [server()], entrypoint="a").uncounted == (("a", "its warm-up isn't counted"),)
         # A server that doesn't tell keeps its last answer.
         sim.probes.track(KEY, [server(epoch=(0, False))], entrypoint="a")
-        await until(lambda: len(asked) == 2 and sim.changed[KEY] == 3)
+        await until(lambda: len(questions) == 2 and sim.changed[KEY] == 3)
         answers = sim.probes.track(KEY, [server(epoch=(0, False))], entrypoint="a")
         assert (answers.uncounted, answers.unusable) == ((("a", "its warm-up isn't counted"),), {})
         # After a restart it may run other code.
         assert sim.probes.track(KEY, [server(epoch=(1, False))], entrypoint="a").uncounted == ()
 
     sim.run(scene)
-    assert set(asked) == {("pod:8000", "a")}
+    assert set(questions) == {("pod:8000", "a")}
 
 
 def test_asks_each_start_of_a_server_once_where_a_model_runs(sim: Simulation) -> None:
-    asked: list[tuple[str, str]] = []
+    questions: list[tuple[str, str]] = []
     on_cpu = True
 
     async def runs_on_cpu(_: object, address: str, model: str) -> bool:
-        asked.append((address, model))
-        if len(asked) == 1:
+        questions.append((address, model))
+        if len(questions) == 1:
             raise UnusableError("has the HTTP status 403")
         return on_cpu
 
@@ -301,22 +301,22 @@ def test_asks_each_start_of_a_server_once_where_a_model_runs(sim: Simulation) ->
         sim.answers["pod"] = LOADING
         track()
         await until(lambda: sim.polls["pod"] > 2)
-        assert not asked, "asked before the model is ready"
+        assert not questions, "asked before the model is ready"
         sim.answers["pod"] = READY
-        await until(lambda: len(asked) == 1)
+        await until(lambda: len(questions) == 1)
         answers = await polled((0, False))
         assert (answers.on_cpu, answers.unusable) == ({"pod": "a"}, {}), "a server that doesn't tell is asked again"
         on_cpu = False
         assert (await polled((0, True))).on_cpu == {"pod": "a"}
-        assert len(asked) == 2, "the answer can't have changed"
+        assert len(questions) == 2, "the answer can't have changed"
         # After a restart it may see a GPU.
         assert track((1, True)).on_cpu == {}
-        await until(lambda: len(asked) == 3)
+        await until(lambda: len(questions) == 3)
         assert (await polled((1, False))).on_cpu == {}
-        assert len(asked) == 3
+        assert len(questions) == 3
 
     sim.run(scene)
-    assert set(asked) == {("pod:8000", "a")}
+    assert set(questions) == {("pod:8000", "a")}
 
 
 def test_asks_no_server_without_a_gpu_where_a_model_runs(sim: Simulation) -> None:

@@ -38,7 +38,7 @@ class Collecting(Accepting):
         return True
 
     @property
-    def made(self) -> set[str]:
+    def written_kinds(self) -> set[str]:
         return {answer["kind"] for answer in self.answers}
 
     @property
@@ -50,8 +50,8 @@ class Collecting(Accepting):
 def leftover(uid: str = "former", kind: Kind = kinds.DEPLOYMENT, *modifiers: gen.Modifier) -> Object:
     """A child of a TritonModel with this uid."""
     former = gen.model(gen.put("metadata.uid", uid))
-    made = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kind.kind)
-    return gen.modified(gen.live(made, uid="left-uid"), *modifiers)
+    child = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kind.kind)
+    return gen.modified(gen.live(child, uid="left-uid"), *modifiers)
 
 
 LEFT = f"Deployment {gen.NAMESPACE}/{gen.NAME} left-uid"
@@ -67,7 +67,7 @@ class Successor:
         self._reconciler = reconciler(self.api, self.store, clock=lambda: self._now)
         self.first = self.requeue(0)
         assert self.api.deleted == []
-        assert "TritonModel" not in self.api.made
+        assert "TritonModel" not in self.api.written_kinds
         self.second = self.requeue(10)
 
     def requeue(self, seconds: float = 1) -> Result:
@@ -79,13 +79,13 @@ class Successor:
 def test_leaves_leftovers_to_the_garbage_collector_for_ten_seconds() -> None:
     successor = Successor(leftover())
     assert successor.first == Result(requeue_after=10, written=successor.first.written)
-    assert successor.api.made > {"ServiceAccount", "Service"}
+    assert successor.api.written_kinds > {"ServiceAccount", "Service"}
 
 
 def test_deletes_leftovers_after_the_grace_period_and_reports_them() -> None:
     successor = Successor(leftover())
     assert successor.api.deleted == [LEFT]
-    assert "Deployment" not in successor.api.made
+    assert "Deployment" not in successor.api.written_kinds
     assert successor.second.requeue
     assert (successor.api.progress["status"], successor.api.progress["reason"]) == ("False", "LeftoverNotDeleted")
     assert successor.api.progress["message"] == (
@@ -94,7 +94,7 @@ def test_deletes_leftovers_after_the_grace_period_and_reports_them() -> None:
     )
     successor.store.remove(leftover("former", kinds.DEPLOYMENT, gen.put("metadata.resourceVersion", "9999")))
     successor.requeue()
-    assert "Deployment" in successor.api.made
+    assert "Deployment" in successor.api.written_kinds
     assert successor.api.deleted == [LEFT]
     assert successor.api.progress["reason"] != "LeftoverNotDeleted"
 
@@ -102,7 +102,7 @@ def test_deletes_leftovers_after_the_grace_period_and_reports_them() -> None:
 def test_recreates_a_leftover_in_the_same_reconcile() -> None:
     successor = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
     assert successor.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/tritonmodel-{gen.NAME} left-uid"]
-    assert successor.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
+    assert successor.api.written_kinds > {"ServiceAccount", "Deployment", "TritonModel"}
     assert not successor.second.requeue
 
 
@@ -112,7 +112,7 @@ def test_reports_the_finalizers_of_a_leftover() -> None:
     successor = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
     assert successor.api.deleted == []
     assert "other controllers' finalizers hold it: example.com/a, example.com/b" in successor.api.progress["message"]
-    assert "Deployment" not in successor.api.made
+    assert "Deployment" not in successor.api.written_kinds
 
 
 def test_notices_that_a_leftover_without_label_is_gone() -> None:
@@ -122,13 +122,13 @@ def test_notices_that_a_leftover_without_label_is_gone() -> None:
     )
     successor.api.is_deleting = None
     assert not successor.requeue().requeue
-    assert successor.api.made > {"ServiceAccount", "Deployment"}
+    assert successor.api.written_kinds > {"ServiceAccount", "Deployment"}
 
 
 def test_reports_a_webhook_that_denies_the_deletion_of_a_leftover() -> None:
     successor = Successor(leftover(), ApiError(403, "Forbidden", "the webhook keep.example.com denied the request"))
     assert "refuses to delete it: the webhook keep.example.com denied" in successor.api.progress["message"]
-    assert successor.api.made > {"ServiceAccount", "Service"}
+    assert successor.api.written_kinds > {"ServiceAccount", "Service"}
 
 
 def test_retries_a_transient_error_without_reporting_it() -> None:

@@ -37,8 +37,8 @@ class Finding(Accepting):
 
 def budget(*modifiers: gen.Modifier) -> Object:
     two = Choices("tools:1", "Copy", replicas=2)
-    made = next(o for o in render(gen.model(replicas=2), two) if o["kind"] == kinds.DISRUPTION_BUDGET.kind)
-    return gen.modified(gen.live(made, uid="lost"), *modifiers)
+    child = next(o for o in render(gen.model(replicas=2), two) if o["kind"] == kinds.DISRUPTION_BUDGET.kind)
+    return gen.modified(gen.live(child, uid="lost"), *modifiers)
 
 
 def losing(api: Finding, **spec: Any) -> Reconciler:

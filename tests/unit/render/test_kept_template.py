@@ -21,7 +21,9 @@ from triton_operator.render.kept_template import NOT_IN_PODS, pack, unpack
 OLD, NEW = Choices("operator:1", "Copy"), Choices("operator:2", "Copy")
 
 
-def made(choices: Choices, live: dict[str, Any] | None = None, *modifiers: gen.Modifier, **spec: Any) -> dict[str, Any]:
+def deployment_of(
+    choices: Choices, live: dict[str, Any] | None = None, *modifiers: gen.Modifier, **spec: Any
+) -> dict[str, Any]:
     """Returns the Deployment that a reconcile renders when `live` exists."""
     model = gen.model(*modifiers, **spec)
     objects = render(model, choose(model, live, choices))
@@ -37,18 +39,18 @@ def annotated(live: dict[str, Any], **annotations: str) -> dict[str, Any]:
 @pytest.fixture
 def upgraded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A Deployment of an earlier version of the operator, whose pod template was different."""
-    before = made(OLD)
+    before = deployment_of(OLD)
     rendered = deployment._pod_spec
     monkeypatch.setattr(deployment, "_pod_spec", lambda *a: {**rendered(*a), "hostname": "newer"})
     return before
 
 
 def test_servers_keep_their_template(upgraded: dict[str, Any]) -> None:
-    assert made(NEW, upgraded) == upgraded
+    assert deployment_of(NEW, upgraded) == upgraded
     template = choose(gen.model(), upgraded, NEW).template
     assert isinstance(template, KeptTemplate)
     assert template.newer
-    assert "hostname" in made(NEW)["spec"]["template"]["spec"]
+    assert "hostname" in deployment_of(NEW)["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize("spec", [
@@ -56,14 +58,14 @@ def test_servers_keep_their_template(upgraded: dict[str, Any]) -> None:
     {"modelImage": {"reference": "registry.example.com/models:2"}}, {"podTemplate": {"spec": {"priority": 3}}},
 ])  # fmt: skip
 def test_a_changed_pod_spec_gets_the_newer_template(upgraded: dict[str, Any], spec: dict[str, Any]) -> None:
-    template = made(NEW, upgraded, **spec)["spec"]["template"]
+    template = deployment_of(NEW, upgraded, **spec)["spec"]["template"]
     assert template["spec"]["hostname"] == "newer"
     assert "operator:2" in json.dumps(template)
     assert "operator:1" not in json.dumps(template)
 
 
 def test_a_spec_with_the_same_pods_restarts_no_server(upgraded: dict[str, Any]) -> None:
-    live = made(NEW, upgraded, replicas=4, monitoring={"enabled": False}, disruption={"maxUnavailable": 2})
+    live = deployment_of(NEW, upgraded, replicas=4, monitoring={"enabled": False}, disruption={"maxUnavailable": 2})
     assert live["spec"]["template"] == upgraded["spec"]["template"]
     assert live["spec"]["replicas"] == 4
 
@@ -73,7 +75,7 @@ def test_pod_template_does_not_depend_on_the_other_fields() -> None:
     assert set(TritonModelSpec.model_fields) > NOT_IN_PODS
     other = {"replicas": 4, "monitoring": {"enabled": False}, "disruption": {"maxUnavailable": 2}, "networkPolicy": {}}
     for spec in (other, {"autoscaling": {"max": 9}}):
-        assert made(OLD, None, **spec)["spec"]["template"] == made(OLD)["spec"]["template"]
+        assert deployment_of(OLD, None, **spec)["spec"]["template"] == deployment_of(OLD)["spec"]["template"]
 
 
 @pytest.mark.parametrize("text", [
@@ -83,15 +85,15 @@ def test_pod_template_does_not_depend_on_the_other_fields() -> None:
 ])  # fmt: skip
 def test_renders_a_new_template_if_the_kept_one_is_invalid(upgraded: dict[str, Any], text: str) -> None:
     assert unpack(text) is None
-    assert "hostname" in made(NEW, annotated(upgraded, template=text))["spec"]["template"]["spec"]
+    assert "hostname" in deployment_of(NEW, annotated(upgraded, template=text))["spec"]["template"]["spec"]
 
 
 def test_does_not_keep_a_template_that_is_too_large_for_an_annotation() -> None:
     random_ = random.Random(1)
     noise = [{"name": f"V{n}", "value": random_.randbytes(100).hex()} for n in range(1000)]
-    live = made(OLD, None, podTemplate={"spec": {"initContainers": [{"name": "a", "env": noise}]}})
+    live = deployment_of(OLD, None, podTemplate={"spec": {"initContainers": [{"name": "a", "env": noise}]}})
     assert names.ANNOTATION_POD_TEMPLATE not in live["metadata"]["annotations"]
-    small = made(OLD)
+    small = deployment_of(OLD)
     packed = small["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE]
     assert len(packed) < 4096
     assert unpack(packed) == small["spec"]["template"]
@@ -99,14 +101,14 @@ def test_does_not_keep_a_template_that_is_too_large_for_an_annotation() -> None:
 
 
 def test_a_deployment_without_a_kept_template_is_unchanged() -> None:
-    before = made(OLD)
+    before = deployment_of(OLD)
     for key in (names.ANNOTATION_SPEC, names.ANNOTATION_POD_TEMPLATE):
         del before["metadata"]["annotations"][key]
-    assert made(NEW, before) == made(OLD)
+    assert deployment_of(NEW, before) == deployment_of(OLD)
 
 
 def test_a_restart_sets_the_pod_annotation() -> None:
-    template = made(OLD, None, rollout={"restartedAt": "now"})["spec"]["template"]
+    template = deployment_of(OLD, None, rollout={"restartedAt": "now"})["spec"]["template"]
     assert template["metadata"]["annotations"][names.ANNOTATION_RESTARTED] == "now"
 
 
@@ -134,7 +136,7 @@ def test_all_selectors_use_the_operators_label() -> None:
 
 
 def test_pods_lack_the_labels_that_other_services_select_by() -> None:
-    labels = made(NEW)["spec"]["template"]["metadata"]["labels"]
+    labels = deployment_of(NEW)["spec"]["template"]["metadata"]["labels"]
     assert labels == {
         "app.kubernetes.io/name": "tritonmodel", "app.kubernetes.io/managed-by": "triton-operator",
         "tritonoperator.io/model": gen.NAME,
@@ -157,7 +159,7 @@ def test_service_account_name_has_a_prefix() -> None:
 def test_a_recreated_deployment_starts_with_the_last_number_of_servers() -> None:
     """Another client scales the Deployment; the spec has no replicas."""
     before = replace(NEW, replicas=7)
-    assert made(before)["spec"]["replicas"] == 7
-    assert "replicas" not in made(NEW)["spec"]
-    assert "replicas" not in made(before, gen.live(made(before)))["spec"]
-    assert made(before, None, replicas=2)["spec"]["replicas"] == 2
+    assert deployment_of(before)["spec"]["replicas"] == 7
+    assert "replicas" not in deployment_of(NEW)["spec"]
+    assert "replicas" not in deployment_of(before, gen.live(deployment_of(before)))["spec"]
+    assert deployment_of(before, None, replicas=2)["spec"]["replicas"] == 2

@@ -20,12 +20,12 @@ def model(*models: str, **spec: Any) -> Any:
     return gen.model(**{"entrypoint": "a", "server": server, **spec})
 
 
-def made(subject: Any, choices: Choices, kind: str = "Deployment") -> dict[str, Any] | None:
+def child(subject: Any, choices: Choices, kind: str = "Deployment") -> dict[str, Any] | None:
     return next((obj for obj in render(subject, choices) if obj["kind"] == kind), None)
 
 
 def deployed(*models: str, **spec: Any) -> Any:
-    return made(model(*models, **spec), choose(model(*models, **spec), None, OLD))
+    return child(model(*models, **spec), choose(model(*models, **spec), None, OLD))
 
 
 def template_hash(live: Any) -> str:
@@ -36,9 +36,9 @@ def test_the_models_are_in_a_configmap_and_not_in_the_template() -> None:
     live = deployed("a", "b")
     assert live == deployed("a", "c")
     choices = choose(model("a", "c"), live, NEW)
-    assert made(model("a", "c"), choices) == live
+    assert child(model("a", "c"), choices) == live
     assert choices.template == NewTemplate()
-    assert read(made(model("a", "c"), choices, "ConfigMap")) == Models(("a", "c"))
+    assert read(child(model("a", "c"), choices, "ConfigMap")) == Models(("a", "c"))
     server, check = (
         next(c for c in live["spec"]["template"]["spec"][kind] if c["name"] == name)
         for kind, name in (("containers", "triton"), ("initContainers", "check"))
@@ -56,15 +56,15 @@ def test_a_change_replaces_servers_that_the_operator_cannot_change(flag: str) ->
     (server,) = live["spec"]["template"]["spec"]["containers"]
     assert [a for a in server["args"] if a.startswith("--load-model")] == ["--load-model=a", "--load-model=b"]
     choices = choose(model("a", "c", **closed), live, NEW)
-    assert made(model("a", "c", **closed), choices, "ConfigMap") is None
-    changed = made(model("a", "c", **closed), choices)
+    assert child(model("a", "c", **closed), choices, "ConfigMap") is None
+    changed = child(model("a", "c", **closed), choices)
     assert changed is not None
     assert template_hash(changed) != template_hash(live)
 
 
 def test_the_configmap_has_what_is_known() -> None:
     models = Models(("a",), ("b", "c"))
-    assert read(made(model("a", "b"), Choices("t", "Copy", models=models), "ConfigMap")) == models
+    assert read(child(model("a", "b"), Choices("t", "Copy", models=models), "ConfigMap")) == models
 
 
 @pytest.mark.parametrize("spec", [
@@ -73,22 +73,22 @@ def test_the_configmap_has_what_is_known() -> None:
 ])  # fmt: skip
 def test_another_change_at_the_same_time_replaces_the_servers(spec: dict[str, Any]) -> None:
     changed, live = model("a", "c", **spec), deployed("a", "b")
-    assert template_hash(made(changed, choose(changed, live, NEW))) != template_hash(live)
+    assert template_hash(child(changed, choose(changed, live, NEW))) != template_hash(live)
 
 
 def test_without_an_entrypoint_the_models_are_in_the_template() -> None:
     """The readiness probe then asks for all models, and would fail while a server loads one."""
     plain = model("a", entrypoint=None)
-    assert made(plain, OLD, "ConfigMap") is None
+    assert child(plain, OLD, "ConfigMap") is None
     live = deployed("a", entrypoint=None)
     assert "--load-model=a" in live["spec"]["template"]["spec"]["containers"][0]["args"]
     changed = model("c", entrypoint=None)
-    assert template_hash(made(changed, choose(changed, live, OLD))) != template_hash(live)
+    assert template_hash(child(changed, choose(changed, live, OLD))) != template_hash(live)
 
 
 def test_replaced_servers_get_another_hash_that_stays() -> None:
     live = deployed("a", "b")
-    after = made(model("a", "c"), choose(model("a", "c"), live, OLD, replace_servers=True))
+    after = child(model("a", "c"), choose(model("a", "c"), live, OLD, replace_servers=True))
     assert template_hash(after) != template_hash(live)
-    assert made(model("a", "c"), choose(model("a", "c"), after, OLD)) == after
-    assert made(model("a", "d"), choose(model("a", "d"), after, NEW)) == after
+    assert child(model("a", "c"), choose(model("a", "c"), after, OLD)) == after
+    assert child(model("a", "d"), choose(model("a", "d"), after, NEW)) == after

@@ -458,15 +458,15 @@ def test_leaves_out_what_the_user_names(path: str) -> None:
 
 
 def test_a_users_value_is_no_field_of_the_operator() -> None:
-    given = {"omit": ["spec.securityContext.runAsUser"], "spec": {"securityContext": {"runAsUser": 7}}}
-    assert pod(podTemplate=given)["securityContext"]["runAsUser"] == 7
+    template = {"omit": ["spec.securityContext.runAsUser"], "spec": {"securityContext": {"runAsUser": 7}}}
+    assert pod(podTemplate=template)["securityContext"]["runAsUser"] == 7
 
 
 def test_openshift_sets_the_user_and_the_groups() -> None:
     openshift = replace(COPY, cluster=Capabilities(openshift=True))
     assert pod(openshift)["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    given = {"spec": {"securityContext": {"fsGroup": 7}}}
-    assert pod(openshift, podTemplate=given)["securityContext"]["fsGroup"] == 7
+    template = {"spec": {"securityContext": {"fsGroup": 7}}}
+    assert pod(openshift, podTemplate=template)["securityContext"]["fsGroup"] == 7
 
 
 def test_a_command_in_the_pod_template_replaces_the_start_and_gets_the_same_flags() -> None:

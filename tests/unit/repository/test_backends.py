@@ -18,7 +18,9 @@ output { name: "b" data_type: TYPE_FP32 dims: [ 4 ] }
 """
 
 
-def said(tmp_path: Path, backend: str, config: str, content: bytes = ONNX, server: tuple[int, int] | None = None):
+def findings_of(
+    tmp_path: Path, backend: str, config: str, content: bytes = ONNX, server: tuple[int, int] | None = None
+):
     name = {"onnxruntime": "model.onnx", "pytorch": "model.pt", "python": "model.py"}[backend]
     program = (
         b"import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n"
@@ -54,7 +56,7 @@ def parameter(key: str, text: str) -> str:
 )
 def test_backends_refuse_other_values_of_parameters(tmp_path, backend, key, text, right):
     config = TENSORS.replace('"a"', '"a__0"').replace('"b"', '"b__0"') if backend == "pytorch" else TENSORS
-    assert said(tmp_path, backend, config + parameter(key, text)) == ([] if right else ["error TR126"])
+    assert findings_of(tmp_path, backend, config + parameter(key, text)) == ([] if right else ["error TR126"])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_backends_refuse_other_values_of_parameters(tmp_path, backend, key, text
 )
 def test_onnxruntime_has_few_accelerators(tmp_path, side, name, told):
     more = f'optimization {{ execution_accelerators {{ {side}_execution_accelerator [ {{ name: "{name}" }} ] }} }}\n'
-    assert said(tmp_path, "onnxruntime", TENSORS + more) == told
+    assert findings_of(tmp_path, "onnxruntime", TENSORS + more) == told
 
 
 STATE = 'sequence_batching { state { input_name: "%s" output_name: "%s" data_type: TYPE_FP32 dims: [ 4 ] } }\n'
@@ -88,7 +90,7 @@ STATE = 'sequence_batching { state { input_name: "%s" output_name: "%s" data_typ
     ],
 )
 def test_pytorch_takes_few_tensors(tmp_path, config, told):
-    assert said(tmp_path, "pytorch", config) == told
+    assert findings_of(tmp_path, "pytorch", config) == told
 
 
 CONTROL = 'sequence_batching { control_input { name: "%s" control { kind: CONTROL_SEQUENCE_START %s: [ 0, 1 ] } } }\n'
@@ -106,7 +108,7 @@ CONTROL = 'sequence_batching { control_input { name: "%s" control { kind: CONTRO
 )
 def test_onnx_needs_the_controls_of_sequences(tmp_path, name, field, shape, told):
     content = model([value("a", FP32, [4]), value("c", FP32, shape)], [value("b", FP32, [4])])
-    assert sorted(said(tmp_path, "onnxruntime", TENSORS + CONTROL % (name, field), content)) == told
+    assert sorted(findings_of(tmp_path, "onnxruntime", TENSORS + CONTROL % (name, field), content)) == told
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_onnx_needs_the_controls_of_sequences(tmp_path, name, field, shape, told
 )
 def test_the_servers_onnx_runtime_may_be_too_old(tmp_path, server, ir_version, opset, told):
     content = model([value("a", FP32, [4])], [value("b", FP32, [4])], ir_version=ir_version, opset=opset)
-    assert said(tmp_path, "onnxruntime", TENSORS, content, server) == told
+    assert findings_of(tmp_path, "onnxruntime", TENSORS, content, server) == told
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_the_servers_onnx_runtime_may_be_too_old(tmp_path, server, ir_version, o
 )
 def test_onnx_runtime_completes_only_networks_with_batches(tmp_path, config, shape, told):
     content = model([value("a", FP32, ["n", 4])], [value("b", FP32, shape), value("c", INT64, ["n"])])
-    assert said(tmp_path, "onnxruntime", config, content) == told
+    assert findings_of(tmp_path, "onnxruntime", config, content) == told
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,7 @@ def test_finds_modules_where_python_does_not_look(tmp_path, place, expected):
 )
 def test_accepts_modules_that_python_may_find(tmp_path, file, line):
     changes = write(file, "X = 1\n"), edit("slow/1/model.py", "import numpy as np", f"import numpy as np\n{line}")
-    assert [found for found in slow(tmp_path, *changes) if "TR322" in found] == []
+    assert [finding for finding in slow(tmp_path, *changes) if "TR322" in finding] == []
 
 
 SETUP = "    def initialize(self, args):\n{}\n    def execute"

@@ -28,9 +28,9 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_accepts_a_valid_repository(tmp_path):
     log = tmp_path / "log"
-    done = run(good(tmp_path / "models"), "--shared-memory", 2**30, "--termination-log", log)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{tmp_path}/models: 3 models, 0 errors, 0 warnings, 0 notes\n"
+    result = run(good(tmp_path / "models"), "--shared-memory", 2**30, "--termination-log", log)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"{tmp_path}/models: 3 models, 0 errors, 0 warnings, 0 notes\n"
     report = parse(log.read_text())
     assert report is not None
     assert (report.ok, report.entrypoint, report.have, report.findings) == (True, "detect", 2**30, ())
@@ -39,9 +39,9 @@ def test_accepts_a_valid_repository(tmp_path):
 def test_reports_errors_and_exits_with_1(tmp_path):
     log = tmp_path / "log"
     root = good(tmp_path / "models", edit("net/config.pbtxt", "max_batch_size", "max_batchsize"))
-    done = run(root, "--entrypoint", "detect", "--load-models", "detect,", "--termination-log", log)
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[0].startswith("net/config.pbtxt:2:1: error TR102: ")
+    result = run(root, "--entrypoint", "detect", "--load-models", "detect,", "--termination-log", log)
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[0].startswith("net/config.pbtxt:2:1: error TR102: ")
     report = parse(log.read_text())
     assert report is not None
     assert not report.ok
@@ -100,10 +100,10 @@ def test_accepts_empty_entrypoint_and_load_models(tmp_path):
 
 
 def test_reports_a_missing_repository(tmp_path):
-    done = run(tmp_path / "gone")
-    assert done.returncode == 1
-    assert "TR001" in done.stdout
-    assert "Traceback" not in done.stderr
+    result = run(tmp_path / "gone")
+    assert result.returncode == 1
+    assert "TR001" in result.stdout
+    assert "Traceback" not in result.stderr
 
 
 def test_reports_no_entrypoint_for_two_unconnected_models(tmp_path, capsys):

@@ -29,13 +29,13 @@ SCRIPT = (FILES / "script.pt").read_bytes()
 
 def archive(*names: str) -> bytes:
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as made:
+    with zipfile.ZipFile(content, "w") as file:
         for name in names:
-            made.writestr(name, b"")
+            file.writestr(name, b"")
     return content.getvalue()
 
 
-def said(tmp_path: Path, config: str, files: dict[str, bytes]) -> list[str]:
+def findings_of(tmp_path: Path, config: str, files: dict[str, bytes]) -> list[str]:
     """Returns the severities, codes and messages for a model with these files in its version directory."""
     for name, content in files.items():
         write(f"m/1/{name}", content)(tmp_path)
@@ -47,8 +47,8 @@ def said(tmp_path: Path, config: str, files: dict[str, bytes]) -> list[str]:
 @pytest.mark.parametrize("name", ["script.pt", "trace.pt", "flatbuffer.pt"])
 def test_accepts_torchscript(tmp_path, name):
     content = (FILES / name).read_bytes()
-    assert said(tmp_path, 'backend: "pytorch"\n' + TORCH, {"model.pt": content}) == []
-    assert said(tmp_path, 'platform: "pytorch_libtorch"\n' + TORCH, {"model.pt": content}) == []
+    assert findings_of(tmp_path, 'backend: "pytorch"\n' + TORCH, {"model.pt": content}) == []
+    assert findings_of(tmp_path, 'platform: "pytorch_libtorch"\n' + TORCH, {"model.pt": content}) == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_accepts_torchscript(tmp_path, name):
     ids=["state", "pickle", "export", "aoti", "truncated", "html"],
 )
 def test_refuses_other_files_than_torchscript(tmp_path, content, why):
-    (told,) = said(tmp_path, 'backend: "pytorch"\n' + TORCH, {"model.pt": content})
+    (told,) = findings_of(tmp_path, 'backend: "pytorch"\n' + TORCH, {"model.pt": content})
     assert told.startswith("error TR801")
     assert why in told
 
@@ -72,18 +72,18 @@ def test_refuses_other_files_than_torchscript(tmp_path, content, why):
 def test_lets_a_program_load_any_file(tmp_path):
     """With `runtime`, the model.py of the backend or of the model loads the weights."""
     config = 'backend: "pytorch"\nruntime: "model.py"\n' + TORCH
-    assert said(tmp_path, config, {"model.pt": (FILES / "state.pt").read_bytes(), "model.py": b""}) == []
+    assert findings_of(tmp_path, config, {"model.pt": (FILES / "state.pt").read_bytes(), "model.py": b""}) == []
 
 
 def test_accepts_aotinductor(tmp_path):
     content = archive("aoti/data/aotinductor/model/a.wrapper.so", "aoti/archive_format")
-    assert said(tmp_path, 'backend: "pytorch"\nplatform: "torch_aoti"\n' + TORCH, {"model.pt2": content}) == []
+    assert findings_of(tmp_path, 'backend: "pytorch"\nplatform: "torch_aoti"\n' + TORCH, {"model.pt2": content}) == []
 
 
 @pytest.mark.parametrize("name", ["export.pt2", "script.pt"])
 def test_refuses_packages_without_a_compiled_model(tmp_path, name):
     files = {"model.pt2": (FILES / name).read_bytes()}
-    (told,) = said(tmp_path, 'backend: "pytorch"\nplatform: "torch_aoti"\n' + TORCH, files)
+    (told,) = findings_of(tmp_path, 'backend: "pytorch"\nplatform: "torch_aoti"\n' + TORCH, files)
     assert told.startswith("error TR801 it has no compiled model")
 
 
@@ -98,7 +98,7 @@ def test_refuses_packages_without_a_compiled_model(tmp_path, name):
     ids=["plan", "zip", "ultralytics", "onnx"],
 )
 def test_knows_a_plan_by_its_first_bytes(tmp_path, content, severity, why):
-    told = said(tmp_path, 'backend: "tensorrt"\n' + OPENVINO, {"model.plan": content})
+    told = findings_of(tmp_path, 'backend: "tensorrt"\n' + OPENVINO, {"model.plan": content})
     assert [line.split(" ")[0] for line in told] == ([severity] if severity else [])
     assert all(why in line for line in told)
 
@@ -109,11 +109,11 @@ def test_knows_a_plan_by_its_first_bytes(tmp_path, content, severity, why):
 def test_needs_the_graph_of_a_saved_model(tmp_path, name, told):
     config = 'platform: "tensorflow_savedmodel"\n' + OPENVINO
     expected = [f"error TR801 {line}" for line in told]
-    assert said(tmp_path, config, {f"model.savedmodel/{name}": b""}) == expected
+    assert findings_of(tmp_path, config, {f"model.savedmodel/{name}": b""}) == expected
 
 
 def openvino(tmp_path: Path, xml: bytes) -> list[str]:
-    return said(tmp_path, 'backend: "openvino"\n' + OPENVINO, {"model.xml": xml, "model.bin": BIN})
+    return findings_of(tmp_path, 'backend: "openvino"\n' + OPENVINO, {"model.xml": xml, "model.bin": BIN})
 
 
 @pytest.mark.parametrize(

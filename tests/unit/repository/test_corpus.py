@@ -20,7 +20,7 @@ def test_corpus_is_large_and_has_unique_names():
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
 def test_accepts_good_repositories(tmp_path, good: Good):
-    assert [str(finding) for finding in judge(*load(good.write(tmp_path)), good.wanted)] == []
+    assert [str(finding) for finding in judge(*load(good.write(tmp_path)), good.expected)] == []
 
 
 @pytest.mark.parametrize("legal", LEGAL, ids=lambda legal: legal.name)

@@ -238,8 +238,8 @@ def test_check_does_not_import_the_client():
         "import sys; import triton_repository_check.check; "
         "print([m for m in ('grpc', 'numpy', 'tritonclient.grpc', 'pydantic', 'asyncio') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=_path(), capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    result = subprocess.run([sys.executable, "-c", code], env=_path(), capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
 
 
 def test_client_shares_the_classes_of_the_schema():

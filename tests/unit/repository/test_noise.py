@@ -33,9 +33,9 @@ def test_check_survives_random_edits(tmp_path, good: Good):
             tokens[place] = rng.choice(["", *PIECES, *tokens])
         file.write_text("".join(tokens))
         repository, unreadable = load(root)
-        findings = judge(repository, unreadable, good.wanted)
+        findings = judge(repository, unreadable, good.expected)
         assert "TR007" not in {finding.code for finding in findings}
-        assert parse(render(report(repository, findings, good.wanted))) is not None
+        assert parse(render(report(repository, findings, good.expected))) is not None
 
 
 def test_reports_an_unknown_data_type(tmp_path):

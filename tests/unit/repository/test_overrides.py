@@ -229,7 +229,7 @@ def test_writes_a_view_of_links(tmp_path):
     root, target = good(tmp_path / "models", write("README.md", "")), tmp_path / "view"
     target.mkdir()
     arguments = [f"--view={target}", "--links-to=/behind", item("pre", CPUS), str(root)]
-    wanted = {
+    expected = {
         "README.md": "/behind/README.md",
         "detect": "/behind/detect",
         "net": "/behind/net",
@@ -238,7 +238,7 @@ def test_writes_a_view_of_links(tmp_path):
     }
     for _ in range(2):  # the kubelet may run an init container again, with what the first run has written
         assert main(arguments) == 0
-        assert tree(target) == wanted
+        assert tree(target) == expected
 
 
 def test_a_link_to_a_model_has_no_settings_of_it(tmp_path):
@@ -291,9 +291,9 @@ def test_says_that_a_view_cannot_be_written(tmp_path, capsys):
     arguments = [f"--view={missing}", "--links-to=/behind", f"--termination-log={log}", item("pre", CPUS), str(root)]
     assert main(arguments) == 1
     problem = f"[Errno 2] No such file or directory: '{missing}'"
-    wanted = f"can't write config.pbtxt with the fields of spec.models: {problem}"
-    assert log.read_text() == wanted
-    assert capsys.readouterr().err == wanted + "\n"
+    expected = f"can't write config.pbtxt with the fields of spec.models: {problem}"
+    assert log.read_text() == expected
+    assert capsys.readouterr().err == expected + "\n"
 
 
 def test_a_view_writes_to_no_link_of_the_repository(tmp_path):

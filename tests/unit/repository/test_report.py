@@ -147,8 +147,8 @@ def test_report_with_only_warnings_is_ok(tmp_path):
 
 def test_sorts_errors_first(tmp_path):
     repository, _ = load(good(tmp_path))
-    given = [Finding("TR1", severity, "a", None, None, "", "") for severity in reversed(Severity)]
-    assert [f.severity for f in report(repository, given, Expected()).findings] == list(Severity)
+    reversed_findings = [Finding("TR1", severity, "a", None, None, "", "") for severity in reversed(Severity)]
+    assert [f.severity for f in report(repository, reversed_findings, Expected()).findings] == list(Severity)
 
 
 @pytest.mark.parametrize(("containers", "size"), [(1, 4096), (3, 4096), (4, 3072), (6, 2048), (12, 1024), (0, 4096)])

@@ -12,7 +12,7 @@ from triton_repository_check.server_flags import ServerFlags, arguments, parse, 
 
 
 @pytest.mark.parametrize(
-    ("given", "flags"),
+    ("text", "flags"),
     [
         ("", ServerFlags()),
         ("--model-config-name=edge", ServerFlags(config_name="edge")),
@@ -35,20 +35,20 @@ from triton_repository_check.server_flags import ServerFlags, arguments, parse, 
         ("edge --", ServerFlags()),
     ],
 )
-def test_parses_the_flags(given: str, flags: ServerFlags) -> None:
-    assert parse(given.split()) == flags
-    assert parse(relevant(given.split())) == flags, "the pod's check gets only these"
+def test_parses_the_flags(text: str, flags: ServerFlags) -> None:
+    assert parse(text.split()) == flags
+    assert parse(relevant(text.split())) == flags, "the pod's check gets only these"
     assert parse(arguments(flags)) == flags, "--with-server gets these"
 
 
 def test_passes_no_secret_on() -> None:
-    given = [
+    flags = [
         "--cache-config=redis,password=secret",
         "--http-restricted-api=inference:key=secret",
         "--trace-config",
         "a",
     ]
-    assert relevant(given) == ["--cache-config=redis"]
+    assert relevant(flags) == ["--cache-config=redis"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ HEAD = "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonMo
 BACK = "    def execute(self, requests):\n        return [self.f(r) for r in requests]\n"
 
 
-def said(root, source, *changes):
+def findings_of(root, source, *changes):
     return brief(findings(good(root, write("pre/1/model.py", source), *changes)))
 
 
@@ -108,15 +108,15 @@ FINE = {
 
 @pytest.mark.parametrize("source", FINE.values(), ids=FINE)
 def test_accepts_valid_sources(tmp_path, source):
-    assert said(tmp_path / "a", source, write("pre/1/helper.py", "")) == []
-    assert said(tmp_path / "b", source, write("pre/helper.py", "")) == []
+    assert findings_of(tmp_path / "a", source, write("pre/1/helper.py", "")) == []
+    assert findings_of(tmp_path / "b", source, write("pre/helper.py", "")) == []
 
 
 def test_warns_about_an_undeclared_input_whose_result_may_be_none(tmp_path):
     source = HEAD + BACK + '\n    def f(self, r):\n        return pb_utils.get_input_tensor_by_name(r, "MORE")\n'
-    assert said(tmp_path, source) == ["warning TR305 pre/1/model.py:9:53"]
+    assert findings_of(tmp_path, source) == ["warning TR305 pre/1/model.py:9:53"]
     used = source.replace('"MORE")', '"MORE").as_numpy()')
-    assert said(tmp_path / "b", used) == ["warning TR305 pre/1/model.py:9:53"]
+    assert findings_of(tmp_path / "b", used) == ["warning TR305 pre/1/model.py:9:53"]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_reading_an_undeclared_input_is_an_error_where_each_request_reaches_it(t
     source += '            x = pb_utils.get_input_tensor_by_name(request, "MORE").as_numpy()\n'
     source += "            answers.append(pb_utils.InferenceResponse([self.f(x)]))\n        return answers\n"
     source += '\n    def f(self, x):\n        return pb_utils.Tensor("TENSOR", x), pb_utils.Tensor("SCALE", x)\n'
-    assert [line.partition(" pre/")[0] for line in said(tmp_path, source)] == [f"{level} TR305"]
+    assert [line.partition(" pre/")[0] for line in findings_of(tmp_path, source)] == [f"{level} TR305"]
 
 
 def test_checks_names_in_constants(tmp_path):
@@ -158,7 +158,7 @@ def test_warns_about_syntax_that_is_newer_than_the_servers_python(tmp_path):
 @pytest.mark.parametrize("line", ['f"{self.names["a"]}"', "t'{x}'"])
 def test_warns_about_syntax_that_only_a_newer_server_may_accept(tmp_path, line):
     source = HEAD + BACK + f"\n    def f(self, r):\n        return {line} {'' if sys.version_info < (3, 12) else '?'}\n"
-    assert said(tmp_path / "a", source)[0].startswith("warning TR301 pre/1/model.py:9")
+    assert findings_of(tmp_path / "a", source)[0].startswith("warning TR301 pre/1/model.py:9")
     # The server's Python is older than the one that runs the test.
     root = good(tmp_path / "b", write("pre/1/model.py", source))
     assert brief(findings(root, server=(2, 51)))[0].startswith("error TR301 pre/1/model.py:9")
@@ -172,14 +172,16 @@ sequence_batching { max_sequence_idle_microseconds: 5000000 control_input [ { na
     source = (
         HEAD + BACK + '\n    def f(self, r):\n        return pb_utils.get_input_tensor_by_name(r, "START").as_numpy()\n'
     )
-    assert said(tmp_path, source, write("pre/config.pbtxt", PRE + control)) == []
+    assert findings_of(tmp_path, source, write("pre/config.pbtxt", PRE + control)) == []
 
 
 def test_decoupled_model_must_return_none(tmp_path):
     decoupled = write("pre/config.pbtxt", PRE + "model_transaction_policy { decoupled: true }\n")
     source = HEAD + "    def execute(self, requests):\n        {}\n"
-    assert said(tmp_path / "a", source.format("return None"), decoupled) == []
-    assert said(tmp_path / "b", source.format("return requests"), decoupled) == ["error TR309 pre/1/model.py:6:9"]
+    assert findings_of(tmp_path / "a", source.format("return None"), decoupled) == []
+    assert findings_of(tmp_path / "b", source.format("return requests"), decoupled) == [
+        "error TR309 pre/1/model.py:6:9"
+    ]
 
 
 DECOUPLED = write("pre/config.pbtxt", PRE + "model_transaction_policy { decoupled: true }\n")
@@ -268,18 +270,18 @@ REFUSED = {
 
 @pytest.mark.parametrize("source", RESPONSES.values(), ids=RESPONSES)
 def test_accepts_responses(tmp_path, source):
-    assert said(tmp_path / "a", HEAD + source) == []
-    assert said(tmp_path / "b", HEAD + source, BATCHED) == []
+    assert findings_of(tmp_path / "a", HEAD + source) == []
+    assert findings_of(tmp_path / "b", HEAD + source, BATCHED) == []
 
 
 @pytest.mark.parametrize("source", SENT.values(), ids=SENT)
 def test_accepts_returns_of_decoupled_models(tmp_path, source):
-    assert said(tmp_path, HEAD + source, DECOUPLED) == []
+    assert findings_of(tmp_path, HEAD + source, DECOUPLED) == []
 
 
 @pytest.mark.parametrize("source", REFUSED.values(), ids=REFUSED)
 def test_rejects_values_that_are_not_a_list_of_responses(tmp_path, source):
-    (finding,) = said(tmp_path, HEAD + source)
+    (finding,) = findings_of(tmp_path, HEAD + source)
     assert finding.startswith("error TR309 pre/1/model.py:")
 
 
@@ -294,9 +296,9 @@ def test_rejects_values_that_are_not_a_list_of_responses(tmp_path, source):
 )
 def test_warns_if_a_function_of_another_module_may_send_the_responses(tmp_path, body):
     source = "import vendor\n" + HEAD + f"    def execute(self, requests):\n        {body}\n"
-    assert said(tmp_path / "a", source) == ["warning TR309 pre/1/model.py:6:5"]
-    assert said(tmp_path / "b", source + "        return []\n") == []
-    (decoupled,) = said(tmp_path / "c", source + "        return []\n", DECOUPLED)
+    assert findings_of(tmp_path / "a", source) == ["warning TR309 pre/1/model.py:6:5"]
+    assert findings_of(tmp_path / "b", source + "        return []\n") == []
+    (decoupled,) = findings_of(tmp_path / "c", source + "        return []\n", DECOUPLED)
     assert decoupled.startswith("note TR309")
 
 
@@ -309,11 +311,11 @@ def test_warns_if_a_function_of_another_module_may_send_the_responses(tmp_path, 
 )
 def test_warns_about_one_response_for_a_whole_batch(tmp_path, body, line):
     source = HEAD + "    def execute(self, requests):\n" + body
-    assert [f.rpartition(":")[0] for f in said(tmp_path / "a", source, BATCHED)] == [
+    assert [f.rpartition(":")[0] for f in findings_of(tmp_path / "a", source, BATCHED)] == [
         f"warning TR312 pre/1/model.py:{line}"
     ]
     # Without a batching scheduler, execute gets one request at a time.
-    assert said(tmp_path / "b", source) == []
+    assert findings_of(tmp_path / "b", source) == []
 
 
 NAMES = {
@@ -334,7 +336,7 @@ def test_accepts_each_way_to_bind_a_name(tmp_path, value):
     source = (
         HEAD + BACK + f"\n    def f(self, requests):\n        value = {value}\n        return value\n\n\nLATER = 1\n"
     )
-    assert said(tmp_path, source) == []
+    assert findings_of(tmp_path, source) == []
 
 
 def test_notes_an_extra_tensor_if_all_outputs_are_created(tmp_path):
@@ -346,7 +348,7 @@ def test_notes_an_extra_tensor_if_all_outputs_are_created(tmp_path):
         return [pb_utils.Tensor("TENSOR", r), pb_utils.Tensor("SCALE", r), pb_utils.Tensor("EXTRA", r)]
 """
     )
-    assert said(tmp_path, source) == ["note TR306 pre/1/model.py:9:92"]
+    assert findings_of(tmp_path, source) == ["note TR306 pre/1/model.py:9:92"]
 
 
 @pytest.mark.parametrize(
@@ -358,12 +360,12 @@ def test_notes_an_extra_tensor_if_all_outputs_are_created(tmp_path):
     ids=["a byte order mark", "latin-1"],
 )
 def test_reads_the_declared_encoding(tmp_path, content):
-    assert said(tmp_path, content) == []
+    assert findings_of(tmp_path, content) == []
 
 
 @pytest.mark.parametrize("content", [b"# caf\xe9\n", b"# -*- coding: nonesuch -*-\n"])
 def test_rejects_invalid_encodings(tmp_path, content):
-    assert said(tmp_path, content + HEAD.encode() + BACK.encode()) == ["error TR301 pre/1/model.py:1"]
+    assert findings_of(tmp_path, content + HEAD.encode() + BACK.encode()) == ["error TR301 pre/1/model.py:1"]
 
 
 def test_accepts_max_batch_size_0_with_the_batch_in_dims(tmp_path):

@@ -89,7 +89,7 @@ def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
 ) -> None:
     """The workers retry one key at a time, to limit the requests. When one succeeds, they retry two others at once."""
     monkeypatch.setattr(work, "_REFUSED_SECONDS", (0.02, 0.05))
-    allowed, reconciled, done = threading.Event(), list[str](), list[str]()
+    allowed, reconciled, successes = threading.Event(), list[str](), list[str]()
     permissions_restored = list[float]()
 
     def reconcile(key: str) -> Result:
@@ -98,7 +98,7 @@ def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
             if reported_by == "error":
                 raise ApiError(403, "Forbidden", "forbidden")
             return Result(requeue=True, passing=True)
-        done.append(key)
+        successes.append(key)
         return Result(written=frozenset({f"uid-of-{key} 2"}))
 
     async def main() -> None:
@@ -117,8 +117,8 @@ def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
             assert len(reconciled) - 50 <= 1 + (time.monotonic() - began) / 0.02
             assert len(set(reconciled[50:])) == len(reconciled[50:]), "a key was retried twice"
             allowed.set()
-            await wait_until(lambda: set(done) == set(keys))
-            assert len(done) == 50
+            await wait_until(lambda: set(successes) == set(keys))
+            assert len(successes) == 50
             settled = len(reconciled)
             await asyncio.sleep(0.3)
             assert len(reconciled) == settled, "retries continue after the permissions returned"
@@ -164,12 +164,12 @@ def test_retries_few_refused_keys_while_the_api_server_refuses_them(outcome: Res
 
 
 def test_measures_a_hanging_reconcile_while_others_continue() -> None:
-    release, done = threading.Event(), list[str]()
+    release, order = threading.Event(), list[str]()
 
     def reconcile(key: str) -> Result:
         if key == "hangs":
             release.wait(30)
-        done.append(key)
+        order.append(key)
         return Result()
 
     async def main() -> None:
@@ -179,11 +179,11 @@ def test_measures_a_hanging_reconcile_while_others_continue() -> None:
         async with running_workers(workers, 2, reconcile):
             queue.add("hangs")
             queue.add("fine")
-            await wait_until(lambda: done == ["fine"] and workers.busy_seconds > 0.05)
+            await wait_until(lambda: order == ["fine"] and workers.busy_seconds > 0.05)
             await workers.drain(0.05)
             assert not queue.idle
             release.set()
             await workers.drain(30)
-            assert (done, queue.idle, workers.busy_seconds) == (["fine", "hangs"], True, 0)
+            assert (order, queue.idle, workers.busy_seconds) == (["fine", "hangs"], True, 0)
 
     asyncio.run(main())

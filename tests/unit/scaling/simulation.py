@@ -78,14 +78,14 @@ class Autoscaler:
     predict: bool = False
     floor: int = LEAST
     limited: bool = False
-    wanted: list[tuple[int, int]] = field(default_factory=list)
+    recommendations: list[tuple[int, int]] = field(default_factory=list)
 
     def sync(self, second: int, load: Sequence[float], replicas: int) -> int:
         needed = self._seen(second - _LAG, load) / self.utilization
         number = replicas if abs(needed / replicas - 1) <= 0.1 else math.ceil(needed - 1e-9)
-        self.wanted = [(at, n) for at, n in self.wanted if at > second - 300] + [(second, number)]
+        self.recommendations = [(at, n) for at, n in self.recommendations if at > second - 300] + [(second, number)]
         if number < replicas:
-            number = min(replicas, max(n for _, n in self.wanted))
+            number = min(replicas, max(n for _, n in self.recommendations))
         slowest = replicas - max(1, replicas // 4) if second % 60 < _SYNC else replicas
         least = max(self.floor, slowest)
         self.limited = number < least

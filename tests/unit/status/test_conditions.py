@@ -15,15 +15,15 @@ INVALID = Problem("SpecInvalid", "the spec can't be read: spec.entrypoint: no")
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("text", "reason"),
     [
         ("Evicted", "Evicted"), ("A,b:c_d", "A,b:c_d"), ("X", "X"), ("Node is gone", "Nodeisgone"), ("", "Unknown"),
         ("--", "Unknown"), ("1st try", "sttry"), ("a" * 200, "a" * 128), ("Ärger", "rger"), ("Late,", "Late"),
         ("End\n", "End"),
     ],
 )  # fmt: skip
-def test_replaces_a_reason_that_kubernetes_would_reject(given: str, reason: str) -> None:
-    assert condition(READY, "False", given, "").reason == reason
+def test_replaces_a_reason_that_kubernetes_would_reject(text: str, reason: str) -> None:
+    assert condition(READY, "False", text, "").reason == reason
 
 
 def test_limits_a_message_and_replaces_invalid_characters() -> None:

@@ -21,8 +21,8 @@ UNKNOWN = [{"type": t, "status": "Unknown"} for t in ("Ready", "Active", "Fallba
 
 
 def scaled_object(*conditions: tuple[str, str, str], triggers: int = 1, **metadata: Any) -> dict[str, Any]:
-    said = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
-    return {"metadata": metadata, "spec": {"triggers": [{}] * triggers}, "status": {"conditions": said}}
+    entries = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
+    return {"metadata": metadata, "spec": {"triggers": [{}] * triggers}, "status": {"conditions": entries}}
 
 
 def judge(engine: str = "KEDA", **fields: Any) -> Condition:
@@ -34,7 +34,7 @@ def judge(engine: str = "KEDA", **fields: Any) -> Condition:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected", "part"),
+    ("obj", "expected", "part"),
     [
         (None, ("Unknown", "Starting"), "check that KEDA's operator runs"),
         ({"metadata": {}, "status": {"conditions": UNKNOWN}}, ("Unknown", "Starting"), "hasn't reported"),
@@ -54,15 +54,15 @@ def judge(engine: str = "KEDA", **fields: Any) -> Condition:
          "KEDA gives no reason"),
     ],
 )  # fmt: skip
-def test_quotes_keda(said: Any, expected: tuple[str, str], part: str) -> None:
-    condition = judge(scaled_object=said, pods=(Pod(gen.pod()),))
+def test_quotes_keda(obj: Any, expected: tuple[str, str], part: str) -> None:
+    condition = judge(scaled_object=obj, pods=(Pod(gen.pod()),))
     assert (condition.status, condition.reason) == expected
     assert part in condition.message
 
 
 def test_says_what_starts_a_server_from_zero() -> None:
-    said = scaled_object(READY, ("Active", "False", "ScalerNotActive"))
-    asleep, awake = (judge(scaled_object=said, deployment={"spec": {"replicas": n}}).message for n in (0, 1))
+    obj = scaled_object(READY, ("Active", "False", "ScalerNotActive"))
+    asleep, awake = (judge(scaled_object=obj, deployment={"spec": {"replicas": n}}).message for n in (0, 1))
     assert awake == "words of ScalerNotActive"
     assert asleep == f"{awake}; a server starts when tritonmodel:arrivals:rate1m is above 0"
 

@@ -337,9 +337,9 @@ def test_says_that_the_engine_direct_works_without_the_metric() -> None:
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
     decided = AutoscalingStatus(desired=1, reason="LeftToHPA", message="", time=SET)
     pods = (Pod(gen.pod()),)
-    said = [words(judge({MAX_QPS: "5"}, spec=SCALING, autoscaler=missing, pods=pods, scaling=scaling),
+    messages = [words(judge({MAX_QPS: "5"}, spec=SCALING, autoscaler=missing, pods=pods, scaling=scaling),
                   "AutoscalerActive") for scaling in (None, decided)]  # fmt: skip
-    assert said[1] == said[0] + "; the engine Direct still adds servers"
+    assert messages[1] == messages[0] + "; the engine Direct still adds servers"
 
 
 @pytest.mark.parametrize("limit", ["max-tps-per-replica", "max-tps", "max-streams-per-replica"])

@@ -139,11 +139,11 @@ def test_limit_on_models_keeps_the_expected_ones() -> None:
 )
 def test_says_that_shared_memory_is_full(size: str, start: str) -> None:
     """The Python backend advises an option of docker."""
-    said = (
+    message = (
         "Unable to initialize shared memory key 'triton_python_backend_shm_region_1' to requested size (2097152 bytes)."
         " If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. "
         "Error: No space left on device"
     )
-    (state,) = model_states(gen.model(), {"p1": index(("a", "1", "UNAVAILABLE", said))}, None, shared_memory=size)
+    (state,) = model_states(gen.model(), {"p1": index(("a", "1", "UNAVAILABLE", message))}, None, shared_memory=size)
     assert state.reason.startswith(start)
-    assert state.reason.endswith(said)
+    assert state.reason.endswith(message)

@@ -24,11 +24,11 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         "        print('MARKS', item.nodeid, *(mark.name for mark in item.iter_markers()))\n"
     )
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "marks", "tests", "--ignore=tests/unit"]
-    done = subprocess.run(
+    result = subprocess.run(
         command, cwd=settings.ROOT, capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": str(folder)},
     )  # fmt: skip
-    lines = (line.split() for line in done.stdout.splitlines() if line.startswith("MARKS "))
+    lines = (line.split() for line in result.stdout.splitlines() if line.startswith("MARKS "))
     return {test: set(marks) for _, test, *marks in lines}
 
 

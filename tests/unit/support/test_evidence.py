@@ -22,7 +22,7 @@ def server(folder, words="ready"):
     log = folder / "server.log"
     log.write_text(words)
     try:
-        with evidence.kept("server", evidence.of_file(log)):
+        with evidence.on_failure("server", evidence.of_file(log)):
             yield log
     finally:
         log.unlink()
@@ -79,8 +79,8 @@ def test_is_skipped(running):
 def test_collectors(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "SECONDS", 0.5)
     monkeypatch.setattr(evidence, "SIZE", 3)
-    with evidence.kept("gone", evidence.of_file(tmp_path / "gone.log")):
-        with evidence.kept("stuck", lambda _: time.sleep(600)), server(tmp_path, "abcdef"):
+    with evidence.on_failure("gone", evidence.of_file(tmp_path / "gone.log")):
+        with evidence.on_failure("stuck", lambda _: time.sleep(600)), server(tmp_path, "abcdef"):
             assert 0
 """
 
@@ -98,9 +98,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]:
     # Not the configuration of this project: the folder may be inside the checkout.
     own = ["-c", os.devnull, f"--rootdir={folder}"]
     command = [sys.executable, "-m", "pytest", *own, "-p", "support.evidence", "-p", "no:cacheprovider", "test_it.py"]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     files = {str(file.relative_to(left)): file.read_text() for file in left.rglob("*") if file.is_file()}
-    return done.stdout + done.stderr, {name.removeprefix("test_it.py-"): text for name, text in files.items()}
+    return result.stdout + result.stderr, {name.removeprefix("test_it.py-"): text for name, text in files.items()}
 
 
 def test_a_failure_leaves_files_before_fixtures_and_contexts_end(ran: tuple[str, dict[str, str]]) -> None:

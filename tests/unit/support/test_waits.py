@@ -39,10 +39,10 @@ def test_says_what_the_last_look_read() -> None:
         note("kubectl logs a", "no log yet\n")
         return False
 
-    said = failure(lambda: eventually(look, 0, "the pod to run", every=0.01)).splitlines()
-    assert said[0] == "not within 0.05 s: the pod to run"
+    lines = failure(lambda: eventually(look, 0, "the pod to run", every=0.01)).splitlines()
+    assert lines[0] == "not within 0.05 s: the pod to run"
     last = f'{{"name": "a", "resourceVersion": "{next(version) - 1}", "status": {{"phase": "Pending"}}}}'
-    assert said[1:] == [f"  GET /pods: {last}", "  kubectl logs a: no log yet"]
+    assert lines[1:] == [f"  GET /pods: {last}", "  kubectl logs a: no log yet"]
 
 
 def test_says_the_last_value_if_it_says_something() -> None:
@@ -79,8 +79,8 @@ def test_looks_again_after_a_pause_of_the_machine(monkeypatch: pytest.MonkeyPatc
 
 def test_steady_says_the_last_change() -> None:
     count = itertools.count()
-    said = failure(lambda: steady(lambda: next(count), 10, 0.5, "the writes to stop"))
-    former, _, last = said.removeprefix("the writes to stop; the last change was from ").partition(" to ")
+    text = failure(lambda: steady(lambda: next(count), 10, 0.5, "the writes to stop"))
+    former, _, last = text.removeprefix("the writes to stop; the last change was from ").partition(" to ")
     assert int(last) == int(former) + 1
 
 
@@ -123,9 +123,9 @@ def test_a_read_that_a_busy_server_does_not_answer_is_not_yet(server: Api, code:
     Answers.codes = [code] * 10_000
     error = "UnansweredError" if code == 0 else f"BusyError('{code}: a word')"
     for what in ("the pod", lambda: server.request("GET", "/")):
-        said = failure(lambda w=what: eventually(lambda: server.request("GET", "/"), 0, w, every=0.02))
-        assert "looks that met an error: " in said
-        assert f"the last one {error}" in said
+        text = failure(lambda w=what: eventually(lambda: server.request("GET", "/"), 0, w, every=0.02))
+        assert "looks that met an error: " in text
+        assert f"the last one {error}" in text
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 409, 410, 422])

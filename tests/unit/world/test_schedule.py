@@ -14,7 +14,7 @@ def recipe(*needs: str, seconds: int = 10, compiles: bool = False) -> Recipe:
 
 
 def parts(**recipes: Recipe) -> dict[str, Part]:
-    return {name: Part(name, name, "", registry=None, packages=made) for name, made in recipes.items()}
+    return {name: Part(name, name, "", registry=None, packages=packages) for name, packages in recipes.items()}
 
 
 @pytest.mark.parametrize("source", ["registry", "packages"])

@@ -114,8 +114,8 @@ up.up(["a"], {{"a": Part("a", "a", "", None, recipe, present=lambda: False)}}, "
 """
     root = Path(__file__).parents[3]
     env = {**os.environ, "TRITON_OPERATOR_CACHE": str(home / "home"), "PYTHONPATH": str(root)}
-    done = subprocess.run([sys.executable, "-c", script], env=env, cwd=root, check=False)
-    assert done.returncode == -9
+    result = subprocess.run([sys.executable, "-c", script], env=env, cwd=root, check=False)
+    assert result.returncode == -9
     assert (home / "a").read_text() == "half"
     assert up(part(home, "a")) == ["a"]
     assert (home / "a").read_text() == ""
