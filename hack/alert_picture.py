@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from kubectl_triton.explain import curve
+from kubectl_triton.charts import svg
+from kubectl_triton.explain import chart
 
 _NOW = datetime(2026, 11, 23, 10, 54, tzinfo=UTC).timestamp()
 _MINUTES = 60
@@ -17,9 +18,9 @@ def text() -> str:
     """Returns the picture as SVG."""
     usual = [21 + 2.5 * math.sin(k) + 1.5 * math.sin(2.7 * k) for k in range(_MINUTES + 1 - len(_RISE))]
     demand = [(_NOW - 60 * (_MINUTES - k), value) for k, value in enumerate([*usual, *_RISE])]
-    return curve.svg(
-        curve.Picture(
-            "TritonModelQpsOverflow (critical): vision/detector", "demand", "requests/s",
-            _NOW - 60 * _MINUTES, _NOW, demand, [(at, 80.0) for at, _ in demand], "max-qps", _NOW - 650,
-        )
+    limit = [(at, 80.0) for at, _ in demand]
+    hour = chart.Hour(
+        "TritonModelQpsOverflow (critical): vision/detector", "demand", "requests/s",
+        _NOW, demand, limit, "max-qps", _NOW - 650,
     )  # fmt: skip
+    return svg([chart.chart(hour)])

@@ -27,11 +27,12 @@ SERVER_LOCK = str(SERVER.with_suffix(".lock"))
 UV = "uv>=0.9,<1"
 # Dependencies of tritonclient that the operator never imports: it uses one generated file of tritonclient, aiohttp for
 # requests to servers, and grpcio to load models. Without the others the image is 110 MB smaller. Rich, Textual and
-# their dependencies are for the terminal of kubectl-triton, and zstandard is for its reader of images.
+# their dependencies are for the terminal of kubectl-triton, leather and plotille for its charts, and zstandard for its
+# reader of images.
 UNUSED = (
-    "brotli", "gevent", "geventhttpclient", "greenlet", "linkify-it-py", "markdown-it-py", "mdit-py-plugins",
-    "mdurl", "ml-dtypes", "numpy", "platformdirs", "pygments", "python-rapidjson", "rich", "textual", "zope-event",
-    "zope-interface", "zstandard",
+    "brotli", "gevent", "geventhttpclient", "greenlet", "leather", "linkify-it-py", "markdown-it-py",
+    "mdit-py-plugins", "mdurl", "ml-dtypes", "numpy", "platformdirs", "plotille", "pygments", "python-rapidjson",
+    "rich", "textual", "zope-event", "zope-interface", "zstandard",
 )  # fmt: skip
 # Dependencies of the operator or of tritonclient[http] that kubectl-triton never imports.
 UNUSED_BY_PLUGIN = (

@@ -130,7 +130,7 @@ def test_the_alert_that_fires_is_explained(url: str, tmp_path: Path, monkeypatch
         curves = len([e for e in ElementTree.parse(svg).getroot().iter() if e.tag.endswith("path")])
         return [part for part in parts if not re.search(part, words)], curves, result.output
 
-    until(explained, lambda answer: answer[:2] == ([], 2))
+    until(explained, lambda answer: answer[:2] == ([], 3))
 
     def has_alert(firings: list[incident.Firing]) -> bool:
         return ALERT in {f.alert.name for f in firings} and all(f.since is not None for f in firings)

@@ -13,12 +13,12 @@ from typing import NoReturn
 
 import click
 
-from kubectl_triton import cluster
+from kubectl_triton import charts, cluster
 from triton_operator.api import kinds, names
 from triton_operator.cluster.api import ApiError
 from triton_repository_check.text import one_line
 
-from . import load, plot, result
+from . import chart, load, result
 from .pod import INPUT, Object, pod
 from .search import LATENCY, Goal, Point, SearchResult, Step, run, search
 from .session import Session, SessionError, refused, running
@@ -83,9 +83,10 @@ def calibrate(plan: Plan, namespace: str | None, context: str | None, apply_: bo
         return _INTERRUPTED
     description = {"model": entrypoint, "protocol": plan.protocol, "inputs": plan.inputs.file or "random"}
     answer = result.document(model, plan.goal, outcome, description, when, evidence)
-    if svg:
+    if svg and outcome.points:
         title = f"{connection.namespace}/{plan.name}, {when}"
-        svg.write_text(plot.svg(title, outcome.points, plan.goal.targets, outcome.rate))
+        drawings = chart.charts(title, outcome.points, plan.goal.targets, outcome.rate)
+        svg.write_text(charts.svg(drawings), encoding="utf-8")
     click.echo(
         json.dumps(answer, indent=2, allow_nan=False)
         if form == "json"
@@ -128,7 +129,7 @@ def _search(session: Session, traffic: load.Load, plan: Plan) -> SearchResult:
         session.upload(inputs)
     single = load.idle(traffic, session.run)
     latency = single.latencies[LATENCY].p50
-    _say(f"one request at a time takes {plot.milliseconds(latency)}")
+    _say(f"one request at a time takes {chart.milliseconds(latency)}")
     if reason := load.impossible(goal, single):
         return SearchResult((), reason=reason)
     goal = replace(goal, answer=load.answer_seconds(goal, single))

@@ -6,12 +6,13 @@ import math
 from datetime import datetime
 from typing import Any
 
+from kubectl_triton.charts import terminal
 from triton_operator.api import thresholds
 from triton_operator.pods import Pod
 from triton_operator.status import calibration
 from triton_repository_check.text import one_line
 
-from . import plot
+from .chart import charts, milliseconds
 from .pod import Object
 from .search import LATENCY, P99, Goal, Point, SearchResult, Step, fault, proposal
 
@@ -102,7 +103,7 @@ def _finite(value: float) -> float | None:
 def progress(step: Step, point: Point, goal: Goal) -> str:
     """Returns the line of one measurement."""
     reason = fault(point, goal)
-    p99 = "   ".join(f"{P99[kind]} {plot.milliseconds(point.latency(kind).p99):>9}" for kind in goal.targets)
+    p99 = "   ".join(f"{P99[kind]} {milliseconds(point.latency(kind).p99):>9}" for kind in goal.targets)
     return one_line(
         f"{step.number:3} {step.phase:12} {point.rate:10.4g} requests/s   {p99}   "
         + (f"too much: {reason} {point.error}".rstrip() if reason else "ok")
@@ -129,17 +130,16 @@ def command(model: Object, values: dict[str, str], context: str | None) -> str:
 
 
 def text(result: Object, model: Object, goal: Goal, outcome: SearchResult, context: str | None) -> str:
-    """Returns the result for the terminal: the picture, the value with its evidence, and the command to set it."""
-    lines = ["", *plot.terminal(outcome.points, goal.targets, outcome.rate), ""]
+    """Returns the result for the terminal: the charts, the value with its evidence, and the command to set it."""
+    drawings = charts("", outcome.points, goal.targets, outcome.rate)
+    lines = ["", *(line for drawing in drawings for line in [*terminal(drawing), ""])]
     if outcome.rate is None:
         return "\n".join([*lines, one_line(f"No result: {outcome.reason}")])
     at_least = "at least " if outcome.at_least else ""
     rates = [f"{proposal(outcome.rate)} requests/s"]
     rates += [f"{proposal(outcome.tokens)} tokens/s"] if outcome.tokens else []
-    limits = (f"{P99[kind]} of at most {plot.milliseconds(target)}" for kind, target in goal.targets.items())
-    latencies = (
-        f"{P99[kind]} " + ", ".join(map(plot.milliseconds, sorted(_p99(outcome, kind)))) for kind in goal.targets
-    )
+    limits = (f"{P99[kind]} of at most {milliseconds(target)}" for kind, target in goal.targets.items())
+    latencies = (f"{P99[kind]} " + ", ".join(map(milliseconds, sorted(_p99(outcome, kind)))) for kind in goal.targets)
     lines += [
         f"One server handles {at_least}{' and '.join(rates)} with {' and '.join(limits)}.",
         f"  confirmed   by {len(outcome.confirmations)} measurements, {'; '.join(latencies)}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubectl_triton import options
+from kubectl_triton import charts, options
 from kubectl_triton.samples import Alert, Samples
 from kubectl_triton.top import fleet
 from triton_operator.api.status import THRESHOLD_LIVE, status_of
@@ -107,5 +107,7 @@ def explain_alert(
         click.echo(one_line(f"no alert of {name} fires"))
         return
     click.echo(explanation.text(case))
-    if svg:
-        svg.write_text(explanation.picture(case), encoding="utf-8")
+    if svg and not case.numbers.value:
+        click.echo(f"{svg} isn't written: Prometheus has no values of the last hour", err=True)
+    elif svg:
+        svg.write_text(charts.svg([explanation.hour(case)]), encoding="utf-8")

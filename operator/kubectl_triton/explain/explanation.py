@@ -1,4 +1,4 @@
-"""The text and the picture of `kubectl triton explain-alert`. Pure."""
+"""The text and the chart of `kubectl triton explain-alert`. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from kubectl_triton import charts
 from kubectl_triton.samples import Samples
 from kubectl_triton.top import detail, fleet
 from triton_operator.api import names
@@ -17,7 +18,7 @@ from triton_operator.api.status import status_of
 from triton_operator.api.thresholds import ThresholdKey
 from triton_repository_check.text import one_line
 
-from . import alerts, curve
+from . import alerts, chart
 from .incident import HOUR, Firing, Numbers, Panel
 
 Object = dict[str, Any]
@@ -62,9 +63,8 @@ def text(case: Case) -> str:
     lines = [f"{_title(case)} {_state(case)} for {key}{_of(case.firing)}{_since(case.firing, at)}"]
     lines += [line for words in runbook.get("meaning", ()) for line in _wrap("  ", words)]
     lines += ["", "Now", *_now(case, at)]
-    chart = _picture(case)
-    if graph := curve.terminal(chart):
-        lines += ["", f"{chart.heading}, the last hour", *graph]
+    if case.numbers.value:
+        lines += ["", *charts.terminal(hour(case))]
     if runbook:
         steps = [_named(step, case) for step in (*runbook["look"], *runbook["do"])]
         lines += ["", "First steps", *(line for step in steps for line in _wrap("  - ", step))]
@@ -79,17 +79,13 @@ def text(case: Case) -> str:
     return "\n".join(map(one_line, [*lines, f"Runbook: {names.RUNBOOKS}/{alert.name}.md"]))
 
 
-def picture(case: Case) -> str:
-    """Returns the picture of the last hour as SVG."""
-    return curve.svg(_picture(case))
-
-
-def _picture(case: Case) -> curve.Picture:
-    panel, start, since = case.panel, case.now - HOUR, case.firing.since
+def hour(case: Case) -> charts.Chart:
+    """Returns the chart of the last hour."""
+    panel, numbers, since = case.panel, case.numbers, case.firing.since
     title = one_line(f"{_title(case)}: {fleet.key_of(case.model)}{_of(case.firing)}")
-    begin = since if since is not None and start <= since <= case.now else None
-    value, limit = case.numbers.value, case.numbers.limit
-    return curve.Picture(title, panel.name, panel.unit, start, case.now, value, limit, panel.limit_name, begin)
+    begin = since if since is not None and case.now - HOUR <= since <= case.now else None
+    values = chart.Hour(title, panel.name, panel.unit, case.now, numbers.value, numbers.limit, panel.limit_name, begin)
+    return chart.chart(values)
 
 
 def _title(case: Case) -> str:

@@ -1,4 +1,4 @@
-"""`kubectl triton calibrate`: the pod, the load generator's answers, the result and its pictures."""
+"""`kubectl triton calibrate`: the pod, the load generator's answers, the result and its charts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubectl_triton import cluster
-from kubectl_triton.calibrate import load, plot, result
+from kubectl_triton.calibrate import chart, load, result
 from kubectl_triton.calibrate.pod import CONTAINER, LABEL, pod
 from kubectl_triton.calibrate.search import LATENCY, TPOT, TTFT, Goal, Latency, Point, SearchResult, Step, proposal
+from kubectl_triton.charts import svg, terminal
 from kubectl_triton.main import main
 from support import gen
 from triton_operator.render import Choices, render
@@ -344,14 +345,14 @@ def test_a_lower_bound_says_so() -> None:
     assert "--load-cpu" in text
 
 
-def test_the_terminals_picture_shows_each_latency_at_its_place() -> None:
-    lines = plot.terminal([point(50, 0.2), point(100, 0.4)], {LATENCY: 0.2}, 50)
-    column = lambda text, mark: text.index(mark) - text.index("|") - 1  # noqa: E731
-    assert column(lines[0], "o") == 64, "400 ms at 100 requests/s: the upper right corner"
-    assert column(lines[6], "o") == 32, "200 ms at 50 requests/s: the middle"
-    assert lines[6].startswith("    200 ms |----")
-    assert all(line[12 + 32] in "|o.-" for line in lines[:13]), "the result is a column"
-    assert max(map(len, lines)) <= 80
+def test_the_chart_shows_each_latency_at_its_place() -> None:
+    lines = terminal(chart.charts("", [point(50, 0.2), point(100, 0.4)], {LATENCY: 0.2}, 50)[0])
+    rows = {line.partition("|")[0].strip(): line.partition("| ")[2] for line in lines}
+    assert rows["400 ms"].index("o") == 60, "400 ms at 100 requests/s: the upper right corner"
+    assert rows["200 ms"].index("o") == 30, "200 ms at 50 requests/s: the middle"
+    assert rows["200 ms"].count("⣀") == 59, "the target is a line"
+    assert all(rows[label][30] in "⡇⡀o." for label in rows if label.endswith(" ms")), "the result is a column"
+    assert lines[-1].strip() == "⠤ target 200 ms   ⡇ result 50   . P50   o p99"
 
 
 NUMBERS = st.floats(0, allow_nan=False)
@@ -362,13 +363,15 @@ NUMBERS = st.floats(0, allow_nan=False)
     st.dictionaries(st.sampled_from([LATENCY, TTFT]), st.builds(Latency, NUMBERS, NUMBERS)),
     st.integers(0), st.integers(0), NUMBERS
 ), max_size=20), st.floats(0.001, 1000))  # fmt: skip
-def test_every_curve_has_pictures(points: list[Point], target: float) -> None:
+def test_every_result_has_charts(points: list[Point], target: float) -> None:
     rate = points[0].rate if points else None
-    targets = {TTFT: target, TPOT: target / 10}
-    assert all(len(line) <= 90 for line in plot.terminal(points, targets, rate))
-    picture = ElementTree.fromstring(plot.svg("<&>", points, targets, rate))
-    assert len(picture.findall(".//{*}circle")) == 2 * 2 * len(points)
-    assert "nan" not in ElementTree.tostring(picture, encoding="unicode").replace("nano", "")
+    charts = chart.charts("<&>", points, {TTFT: target, TPOT: target / 10}, rate)
+    assert len(charts) == (2 if points else 0)
+    assert all(len(line) <= 110 for drawing in charts for line in terminal(drawing))
+    if charts:
+        root = ElementTree.fromstring(svg(charts))
+        assert len(root.findall(".//{*}circle")) == 2 * 2 * len(points)
+        assert "nan" not in ElementTree.tostring(root, encoding="unicode").replace("nano", "")
 
 
 def test_the_proposal_passes_the_check_of_thresholds() -> None:

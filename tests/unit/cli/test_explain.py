@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from kubectl_triton import cluster
-from kubectl_triton.explain import alerts, curve, explanation, incident
+from kubectl_triton.charts import svg, terminal
+from kubectl_triton.explain import alerts, chart, explanation, incident
 from kubectl_triton.explain.incident import Firing, Numbers
 from kubectl_triton.main import main
 from kubectl_triton.samples import Alert, NoAnswerError
@@ -161,25 +162,27 @@ def test_the_proposed_limit_is_above_the_peak(peak: float | None, limit: str) ->
 
 def test_the_svg_has_both_curves_and_no_markup_of_others() -> None:
     case = replace(CASE, firing=replace(OVERFLOW, alert=Alert("<script>", "")))
-    root = ElementTree.fromstring(explanation.picture(case))
+    root = ElementTree.fromstring(svg([explanation.hour(case)]))
     paths = [e for e in root.iter() if e.tag.endswith("path")]
-    assert len(paths) == 2
+    assert len(paths) == 3, "the demand, the limit, and the start of the alert"
     assert not [e for e in root.iter() if e.tag.endswith("script")]
     words = "".join(root.itertext())
     assert "max-qps 80" in words
     assert "00:18Z its condition begins" in words
 
 
-def test_the_svg_draws_a_changed_limit_as_a_step() -> None:
-    curves = curve.svg(replace(PICTURE, value=(), limit=[(NOW - 120, 80.0), (NOW - 60, 80.0), (NOW, 120.0)]))
-    drawn = next(e.attrib["d"] for e in ElementTree.fromstring(curves).iter() if e.tag.endswith("path"))
-    before, horizontal, after = drawn.split()[-3:]
-    assert horizontal == f"H{after[1:].partition(',')[0]}", "the old limit holds until the new one"
-    assert before.partition(",")[2] != after.partition(",")[2]
+def test_a_line_is_interrupted_where_values_are_missing() -> None:
+    values = [(NOW - 600, 1.0), (NOW - 540, 2.0), (NOW - 60, 3.0), (NOW, 4.0)]
+    root = ElementTree.fromstring(svg([chart.chart(replace(HOUR, value=values, limit=(), since=None))]))
+    paths = [e.attrib["d"].split() for e in root.iter() if e.tag.endswith("path")]
+    assert [path.count("L") for path in paths] == [1, 1]
 
 
-def test_the_svg_says_so_if_there_are_no_values() -> None:
-    assert "Prometheus has no values of this hour" in explanation.picture(replace(CASE, numbers=Numbers()))
+def test_without_values_no_svg_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "alert.svg"
+    result = run(monkeypatch, "QpsOverflow", "--svg", str(file))
+    assert f"{file} isn't written: Prometheus has no values of the last hour" in result.output
+    assert not file.exists()
 
 
 def test_the_picture_of_a_version_shows_its_demand_and_its_limit() -> None:
@@ -189,35 +192,34 @@ def test_the_picture_of_a_version_shows_its_demand_and_its_limit() -> None:
     assert series.limit_name == "max-qps.v2"
 
 
-PICTURE = curve.Picture("", "demand", "requests/s", NOW - 3600, NOW, CURVE, NUMBERS.limit, "max-qps", NOW - 720)
+HOUR = chart.Hour("", "demand", "requests/s", NOW, CURVE, NUMBERS.limit, "max-qps", NOW - 720)
 
 
 def test_the_terminal_draws_the_value_the_limit_and_the_start_of_the_alert() -> None:
-    lines = curve.terminal(PICTURE)
-    drawn = "".join(lines[:-3])
-    assert drawn.count("o") == 61
-    assert drawn.count("-") > 40
-    assert lines[-3].index("^") == lines[0].index("|") + 1 + 48
-    assert lines[-2].split() == ["23:30Z", "00:00Z", "00:30Z", "now"]
-    assert lines[-1].split("  ")[-1].strip() == "^ 00:18Z its condition begins"
-    assert curve.terminal(replace(PICTURE, value=[])) == []
+    lines = terminal(chart.chart(HOUR))
+    rows = {line.partition("|")[0].strip(): line.partition("| ")[2] for line in lines}
+    assert lines[0] == "Demand in requests/s, the last hour"
+    assert rows["72"].count("-") == 61, "the limit is between 72 and 84"
+    assert rows["120"].index("⡀") == 48, "the alert began twelve minutes ago"
+    assert lines[-2].split()[1:] == ["23:30Z", "23:40Z", "23:50Z", "00:00Z", "00:10Z", "00:20Z", "00:30Z"]
+    assert [words.strip() for words in lines[-1].split("   ") if words] == [
+        "- max-qps 80", "⠤ demand 100", "⡇ 00:18Z its condition begins"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("highest", "unit", "ticks"),
-    [(96.0, "requests/s", [0, 25, 50, 75, 100, 125]), (2.0, "", [0, 1, 2, 3]), (9.0, "", [0, 2, 4, 6, 8, 10]),
-     (12.0, "", [0, 5, 10, 15]), (0.0, "", [0, 1, 2]), (0.03, "%", [0, 0.01, 0.02, 0.03, 0.04])],
-)  # fmt: skip
-def test_the_axis_has_round_numbers_up_to_above_the_curve(highest: float, unit: str, ticks: list[float]) -> None:
-    assert replace(PICTURE, unit=unit, value=[(NOW, highest)], limit=[]).ticks == pytest.approx(ticks)
+    ("highest", "top"),
+    [(96.0, 120), (95.0, 100), (2.0, 2.5), (9.0, 10), (12.0, 15), (0.0, 1), (0.03, 0.04)],
+)
+def test_a_chart_ends_above_its_highest_value(highest: float, top: float) -> None:
+    assert chart.chart(replace(HOUR, value=[(NOW, highest)], limit=[])).top == pytest.approx(top)
 
 
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 1e-9, 1e15])
-def test_a_strange_value_is_drawn_inside_the_picture(value: float) -> None:
-    picture = replace(PICTURE, value=[(NOW - 60, value), (NOW, 1.0)], limit=[])
-    assert len(picture.ticks) <= 7
-    assert len(curve.terminal(picture)) <= 16
-    ElementTree.fromstring(curve.svg(picture))
+def test_a_strange_value_is_drawn_inside_the_chart(value: float) -> None:
+    drawing = chart.chart(replace(HOUR, value=[(NOW - 60, value), (NOW, 1.0)], limit=[]))
+    assert len(terminal(drawing)) == 15
+    ElementTree.fromstring(svg([drawing]))
 
 
 def test_without_prometheus_it_explains_the_given_alert(monkeypatch: pytest.MonkeyPatch) -> None:
