@@ -14,6 +14,7 @@ from triton_operator.api.status import (
     PROGRESSING,
     READY,
     THRESHOLD_LIVE,
+    CalibrationStatus,
     Condition,
     ImageStatus,
     ModelStatus,
@@ -126,11 +127,7 @@ def assess(
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         autoscaling=observed.scaler.scaling,
-        calibration=calibration.status(
-            model.metadata.annotations.get(names.ANNOTATION_CALIBRATION),
-            (observed.deployment or {}).get("spec", {}).get("template"),
-            {calibration.MODEL_IMAGE: digests, calibration.SERVER_IMAGE: {p.server_digest for p in current} - {""}},
-        ),
+        calibration=_calibration(model, observed, current),
         last_repair=_last_repair(living, before.last_repair, observed.evicted, now[:19] + "Z"),
         evictions=[*before.evictions, observed.evicted.time][-MAX_EVICTIONS:] if observed.evicted else before.evictions,
         image=ImageStatus(
@@ -142,6 +139,15 @@ def assess(
         selector=names.as_query(observed.selector),
         endpoint=endpoint,
     )
+
+
+def _calibration(model: TritonModel, observed: Observation, current: Sequence[Pod]) -> CalibrationStatus | None:
+    images = {
+        calibration.MODEL_IMAGE: {p.model_digest for p in current} - {""},
+        calibration.SERVER_IMAGE: {p.server_digest for p in current} - {""},
+    }
+    template = (observed.deployment or {}).get("spec", {}).get("template")
+    return calibration.status(model.metadata.annotations.get(names.ANNOTATION_CALIBRATION), template, images)
 
 
 def _last_repair(
