@@ -123,8 +123,19 @@ def test_converges_after_changes_of_the_crd(scene: Scene, operator: Operator, ro
                 name = min(scene.work.models)
                 model = copy.deepcopy(scene.work.models[name])
                 model["spec"]["somethingNew"] = "a field that the API server knows and this operator doesn't"
-                api.apply(model, "users")
+                eventually(lambda m=model: _is_applied(api, m), 60, "the API server knows the new field")
     scene.assert_converged(operator, within=COLLECTED_SECONDS)
+
+
+def _is_applied(api: Api, model: Object) -> bool:
+    """Applies the TritonModel. Returns False if the API server doesn't yet use the CRD's new schema."""
+    try:
+        api.apply(model, "users")
+    except RefusedError as error:
+        if "field not declared in schema" not in error.message:
+            raise
+        return False
+    return True
 
 
 def test_converges_after_a_namespace_is_deleted_and_recreated(scene: Scene, operator: Operator, rounds: Rounds) -> None:
