@@ -12,7 +12,7 @@ import leather
 from plotille import Figure
 
 Points: TypeAlias = Sequence[tuple[float, float | None]]
-"""(x, y). A line is interrupted where y is None."""
+"""(x, y). None as y interrupts a line."""
 BLUE, GREEN, GREY, RED = "#36c", "#393", "#999", "#c33"
 LINE, COLUMN, DASHES = "⠤", "⡇", "-"
 _WIDTH, _HEIGHT = 60, 10
