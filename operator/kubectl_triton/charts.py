@@ -106,6 +106,8 @@ def _drawing(chart: Chart) -> leather.Chart:
     drawing.add_y_axis(name=chart.y_name, tick_formatter=lambda value, *_: chart.y_text(float(value)))
     for series in chart.series:
         points = chart.inside(series)
+        if not points:
+            continue  # leather can't draw a series without points
         if series.mark in (LINE, COLUMN, DASHES):
             dashes = "6 4" if series.mark == DASHES else "none"
             drawing.add_line(points, name=series.name, stroke_color=series.color, stroke_dasharray=dashes)

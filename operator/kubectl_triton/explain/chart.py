@@ -62,9 +62,10 @@ def chart(hour: Hour) -> Chart:
 
 
 def _points(hour: Hour, curve: Curve) -> Points:
+    """Returns the points of a curve. Prometheus' times are whole seconds, so the last one may be after `now`."""
     points: list[tuple[float, float | None]] = []
     for at, value in curve:
-        x = (at - hour.now) / 60
+        x = min(max(-MINUTES, (at - hour.now) / 60), 0.0)
         if points and 60 * (x - points[-1][0]) > _GAP_SECONDS:
             points.append((x, None))
         points.append((x, value))

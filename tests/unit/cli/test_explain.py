@@ -178,6 +178,16 @@ def test_a_line_is_interrupted_where_values_are_missing() -> None:
     assert [path.count("L") for path in paths] == [1, 1]
 
 
+def test_values_at_the_ends_of_the_hour_are_drawn() -> None:
+    """Prometheus' times are whole seconds, and those of the command have fractions."""
+    values = [(NOW - 3600.4, 1.0), (NOW + 0.4, 2.0)]
+    for ends in (values, values[:1], values[1:]):
+        drawing = chart.chart(replace(HOUR, value=ends, limit=ends, since=None))
+        for series in drawing.series:
+            assert sum(y is not None for _, y in drawing.inside(series)) == len(ends)
+        ElementTree.fromstring(svg([drawing]))
+
+
 def test_without_values_no_svg_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "alert.svg"
     result = run(monkeypatch, "QpsOverflow", "--svg", str(file))
