@@ -16,8 +16,6 @@ from .shallow import Size, size
 from .slim import brief, slim
 
 Object = dict[str, Any]
-_LONG = 4096
-"""Minimum size in bytes of JSON that is compressed: Deployments and rules."""
 LARGEST = 256 << 10
 """Maximum size of a TritonModel without its status, in bytes of JSON. Of a larger one, only `brief` is stored. Children
 may be larger, because one spec field can appear in several of them."""
@@ -43,7 +41,7 @@ class Large:
 class Entry:
     """One state of an object.
 
-    - `body`: its JSON, compressed if it is long. Python objects would take about ten times as much memory.
+    - `body`: its JSON, compressed to a third. Python objects would take about ten times as much memory as the JSON.
     - `controller`: uid of its controller.
     - `large`: its size if only `brief` is stored, otherwise None. `crowded`: see Large.
     - `ended`: whether it is a pod that has ended.
@@ -66,7 +64,7 @@ class Entry:
             metadata["uid"],
             controller,
             int(metadata["resourceVersion"]),
-            zlib.compress(text, 1) if len(text) > _LONG else text,
+            _packed(text),
             large,
             ended=obj["kind"] == kinds.POD.kind and (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"),
         )
@@ -80,16 +78,23 @@ class Entry:
         """This state without the parts that need much memory, such as the models in the status."""
         small = brief(self.object)
         small.get("status", {}).pop("models", None)
-        return dataclasses.replace(
-            self, body=_dumps(small), large=self.large or size(self.body), crowded=True, seen=None
-        )
+        large = self.large or size(self._json)
+        return dataclasses.replace(self, body=_packed(_dumps(small)), large=large, crowded=True, seen=None)
 
     @property
     def object(self) -> Object:
-        text = self.body if self.body.startswith(b"{") else zlib.decompress(self.body)
-        obj: Object = orjson.loads(text)
+        obj: Object = orjson.loads(self._json)
         obj["metadata"]["resourceVersion"] = str(self.version)
         return obj
+
+    @property
+    def _json(self) -> bytes:
+        return zlib.decompress(self.body)
+
+
+def _packed(text: bytes) -> bytes:
+    """Returns compressed JSON. Uncompressed text would keep orjson's buffer, which has at least 8 KiB."""
+    return zlib.compress(text, 1)
 
 
 def _text(obj: Object) -> tuple[bytes, Size | None]:

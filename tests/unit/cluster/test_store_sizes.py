@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from support import gen
 from triton_operator.cluster import entry as module
 from triton_operator.cluster import shallow
+from triton_operator.cluster.entry import Entry
 from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod
 from triton_operator.pods.problems import problem_of, step_of
@@ -130,6 +132,26 @@ def test_stores_whole_objects_again_when_there_is_room() -> None:
     assert crowded(store, "greedy", 60), "there was no room when they were listed"
     store.replace("TritonModel", objects[40:])
     assert crowded(store, "greedy", 60) == []
+
+
+@pytest.mark.parametrize("size", [0, 1000, 2000, 3500, 6000])
+def test_an_object_takes_no_more_memory_than_is_counted(size: int) -> None:
+    store, objects = Store(), [of_namespace("a", n, size) for n in range(50)]
+    tracemalloc.start()
+    try:
+        store.replace("TritonModel", objects)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    counted = sum(Entry.of(obj, "").memory for obj in objects)
+    assert taken <= counted
+
+
+def test_the_brief_of_a_crowded_object_names_its_size() -> None:
+    store, objects = Store(room=1), [of_namespace("greedy", n, 6000) for n in range(2)]
+    store.replace("TritonModel", objects)
+    [large] = store.large("greedy/m1", "greedy-1")
+    assert large.size.bytes > 6000
 
 
 def test_removed_objects_free_their_memory() -> None:
