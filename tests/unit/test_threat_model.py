@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -16,8 +15,7 @@ def test_every_named_test_exists() -> None:
     for file, name in NAMED:
         path = ROOT / file
         assert path.is_file(), file
-        functions = {n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)}
-        assert not name or name in functions, f"{file}::{name}"
+        assert not name or f"def {name}(" in path.read_text(), f"{file}::{name}"
 
 
 def test_every_threat_names_a_test() -> None:

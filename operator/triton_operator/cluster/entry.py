@@ -70,6 +70,11 @@ class Entry:
         )
 
     @property
+    def state(self) -> str:
+        """Uid and resourceVersion."""
+        return f"{self.uid} {self.version}"
+
+    @property
     def memory(self) -> int:
         """Bytes."""
         return len(self.body) + _EACH

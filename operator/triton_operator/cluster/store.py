@@ -320,11 +320,15 @@ class Store:
             entries = [entry for (k, _), entry in self._objects.get(key, {}).items() if k == kind]
         return [entry.object for entry in entries]
 
-    def children(self, key: Key, uid: str) -> list[Object]:
-        """Returns the objects whose controller is the TritonModel with this uid."""
+    def children(self, key: Key, uid: str, before: Iterable[Object] = ()) -> list[Object]:
+        """Returns the objects whose controller is the TritonModel with this uid.
+
+        `before`: an earlier result. Its unchanged objects are returned again, and not read from their JSON.
+        """
         with self._lock:
             entries = [e for (k, _), e in self._objects.get(key, {}).items() if k in _MADE and e.controller == uid]
-        return [entry.object for entry in entries]
+        unchanged = {state(obj): obj for obj in before}
+        return [unchanged.get(entry.state) or entry.object for entry in entries]
 
     def leftovers(self, key: Key, uid: str = "") -> list[Object]:
         """Returns the objects whose controller is a TritonModel with this name and another uid."""
@@ -382,7 +386,7 @@ def _namespace(key: Key) -> str:
 
 
 def state(obj: Object) -> str:
-    """Identifies a state of an object: uid and resourceVersion."""
+    """Identifies a state of an object: uid and resourceVersion, as Entry.state."""
     return f"{obj['metadata']['uid']} {obj['metadata'].get('resourceVersion', '')}"
 
 

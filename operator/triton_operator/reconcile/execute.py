@@ -98,7 +98,8 @@ class Executor:
 
     def _delete_leftover_pods(self, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome) -> None:
         model = snapshot.model
-        deployment = find_kind(self._store.children(model.key, model.metadata.uid), kinds.DEPLOYMENT)
+        children = self._store.children(model.key, model.metadata.uid, snapshot.children)
+        deployment = find_kind(children, kinds.DEPLOYMENT)
         if deployment is not None:
             wait = outcome.attempt(
                 kinds.POD.kind, "to delete pods of earlier Deployments",

@@ -163,7 +163,8 @@ class SnapshotReader:
 
     def after_writes(self, snapshot: Snapshot) -> Snapshot:
         """Returns `snapshot` with the children and pods of now."""
-        key, owned = snapshot.model.key, self._store.children(snapshot.model.key, snapshot.model.metadata.uid)
+        key, uid = snapshot.model.key, snapshot.model.metadata.uid
+        owned = self._store.children(key, uid, snapshot.children)
         return replace(
             snapshot,
             children=tuple(owned),

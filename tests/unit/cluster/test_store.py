@@ -35,6 +35,18 @@ def test_children_are_found_only_by_the_uid_of_their_owner() -> None:
     assert store.children(KEY, "uid-of-the-next-tritonmodel") == []
 
 
+def test_reads_only_changed_children_again() -> None:
+    store, service = Store(), gen.modified(gen.child("Service"), gen.put("metadata.uid", "uid-of-the-service"))
+    for obj in (gen.child(), service):
+        store.put(obj)
+    before = store.children(KEY, gen.UID)
+    changed = gen.modified(service, gen.put("metadata.resourceVersion", "100"), gen.put("spec.a", 1))
+    store.put(changed)
+    after = store.children(KEY, gen.UID, before)
+    assert after[0] is before[0]
+    assert after[1]["spec"] == changed["spec"]
+
+
 def test_ignores_objects_that_are_not_managed_by_the_operator() -> None:
     store = Store()
     foreign = {"apiVersion": "apps/v1", "kind": "Deployment",
