@@ -11,7 +11,7 @@ from pathlib import Path
 
 SLOWEST = 10
 MOST_AGAIN = 5
-"""The maximum number of failed tests that run a second time: more is a broken product."""
+"""The maximum number of failures after which the failed tests run a second time: more is a broken product."""
 LINES, WIDTH = 15, 300
 """The maximum number of lines of an error, and of characters of a line. A line may contain a whole log."""
 
@@ -23,13 +23,14 @@ _OF_A_GROUP = re.compile(r"\s+\| \w[\w.]*(Error|Exception|Failure|Flaky)\w*\b")
 class Case:
     """One test of a report: its file and name, its seconds with setup and teardown, and the errors of the three.
 
-    `skipped`: why it didn't run; "" if it did.
+    `ran`: False if it failed before its own code ran, in the set-up. `skipped`: why it didn't run; "" if it did.
     """
 
     name: str
     seconds: float
     errors: tuple[str, ...] = ()
     skipped: str = ""
+    ran: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,17 @@ class Result:
 
 
 def has_second_round(results: Iterable[Result]) -> bool:
-    """Returns whether the failed tests run again: if these are all that failed, and few."""
+    """Returns whether the failed tests run again: if these are all that failed, and few.
+
+    Tests whose set-up failed with the same error are one failure: a fixture that many tests share fails all of them.
+    """
     failed = [result for result in results if result.failed]
-    count = sum(len(result.failures) for result in failed)
-    return 0 < count <= MOST_AGAIN and all(result.code == 1 and result.failures for result in failed)
+    failures = {
+        (result.name, case.name if case.ran else _first_line(case.errors[0]))
+        for result in failed
+        for case in result.failures
+    }
+    return 0 < len(failures) <= MOST_AGAIN and all(result.code == 1 and result.failures for result in failed)
 
 
 def read(report: Path) -> tuple[Case, ...]:
@@ -96,10 +104,11 @@ def read(report: Path) -> tuple[Case, ...]:
 
 
 def _case(element: ET.Element) -> Case:
-    errors = tuple(_error(problem) for kind in ("failure", "error") for problem in element.findall(kind))
+    problems = [problem for kind in ("failure", "error") for problem in element.findall(kind)]
     return Case(
         name=f"{element.get('classname')}::{element.get('name')}", seconds=float(element.get("time") or 0),
-        errors=errors, skipped=_reason(element.find("skipped")),
+        errors=tuple(map(_error, problems)), skipped=_reason(element.find("skipped")),
+        ran=not any((problem.get("message") or "").startswith("failed on setup with") for problem in problems),
     )  # fmt: skip
 
 

@@ -272,7 +272,7 @@ def running(
         _write_kubeconfig(kubeconfig, url, certificate, _TOKEN)
         plane = ControlPlane(url, kubeconfig, folder, {p.name: p for p in (store, server)})
         api = plane.api
-        eventually(lambda: _served(api, "/readyz") or _ended(server, folder), START_SECONDS, lambda: _log(folder))
+        eventually(lambda: _ended(server, folder) or _served(api, "/readyz"), START_SECONDS, lambda: _log(folder))
         if controllers:
             manager = folder / "kubeconfig-manager"
             _write_kubeconfig(manager, url, certificate, _MANAGER)
@@ -340,7 +340,9 @@ def _ended(program: _Program, folder: Path) -> bool:
     """Returns False, or fails with the end of the log if the program ended."""
     if program.process.poll() is not None:
         time.sleep(0.1)
-        raise AssertionError(f"{program.name} ended: {_log(folder, program.name)}")
+        log = _log(folder, program.name)
+        # The last line names the reason, and reports of many failures show only the first line.
+        raise AssertionError(f"{program.name} ended: {''.join(log.splitlines()[-1:])}\n{log}")
     return False
 
 

@@ -124,6 +124,30 @@ def test_many_failures_are_no_chance(folder: Path) -> None:
     assert report.text([result], folder / "nothing").splitlines()[-1] == "0 passed, 6 failed, 0 unsteady, 0 skipped"
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_fixture_that_fails_many_tests_is_one_failure(folder: Path, workers: int) -> None:
+    tests = "".join(f"def test_{n}(world): pass\n" for n in range(2 * report.MOST_AGAIN))
+    code = f"""{FAILS_ONCE}
+@pytest.fixture(scope="session")
+def world():
+    if first("setup"): raise OSError("no world")
+{tests}"""
+    [result] = run.Suite([_part(folder, "many", code, workers=workers)]).run()
+    assert (result.failed, len(result.unsteady)) == (False, 2 * report.MOST_AGAIN)
+
+
+def test_the_same_error_of_many_tests_is_many_failures(folder: Path) -> None:
+    """In the call, and in set-ups of their own with other errors."""
+    calls = "".join(f"def test_{n}(): assert not first('{n}'), 'wrong'\n" for n in range(report.MOST_AGAIN + 1))
+    assert run.Suite([_part(folder, "calls", FAILS_ONCE + calls)]).run()[0].again is None
+    code = f"""{FAILS_ONCE}
+@pytest.fixture
+def world(request):
+    if first(request.node.name): raise OSError(request.node.name)
+{"".join(f"def test_{n}(world): pass{chr(10)}" for n in range(report.MOST_AGAIN + 1))}"""
+    assert run.Suite([_part(folder, "setups", code)]).run()[0].again is None
+
+
 def test_the_failures_of_all_parts_count_together() -> None:
     def results(*counts: int) -> list[report.Result]:
         return [
