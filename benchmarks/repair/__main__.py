@@ -3,26 +3,31 @@
 Two servers get a steady load over HTTP and gRPC. One of them gets a fault: the process of its model is killed or
 stopped, its model answers each request with an error or hangs, or tritonserver exits. The time starts with the fault
 and ends with the last request that failed. Without repairs (`repair: Report`, no health request) a fault that lasts is
-measured for BASELINE_SECONDS. Then repairs are counted while nothing is wrong with the servers: they would be false.
+measured for BASELINE_SECONDS. Then repairs are counted while nothing is wrong with the servers, but a client sends bad
+input, models load slowly and are reloaded, and the operator and Prometheus go away: all of them would be false.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
+from hack.world import settings
 from support import cluster as clusters
 from support.api import condition, eventually
-from support.cluster import Cluster, Namespace
-from support.load import load
+from support.cluster import ROOT, Cluster, Namespace
+from support.load import client, load
 from support.machine import machine
 
 RATE = float(os.environ.get("RATE", "20"))
@@ -45,6 +50,7 @@ FAULTS = {
     "exit": ["sh", "-c", "kill -TERM 1"],
 }
 _SPEC: dict[str, Any] = {"replicas": 2, "rollout": {"drainSeconds": 1, "exitSeconds": 3}}
+_EXPLICIT = {"modelControl": "explicit", "loadModels": ["echo"]}
 WAYS: dict[str, dict[str, Any]] = {
     "repaired": {**_SPEC, "healthRequest": {"file": "echo/health.json", "everySeconds": 5, "timeoutSeconds": 2}},
     "baseline": {**_SPEC, "repair": "Report"},
@@ -109,23 +115,66 @@ def _start(failure: str, began: float) -> float:
     return ended - float(words.rsplit(" ", 2)[1])
 
 
-def false_repairs(cluster: Cluster, namespace: Namespace) -> int:
-    """Returns the number of repairs during much load, rollouts, and restarts of the operator."""
-    name = "rest"
-    namespace.deploy(name, cluster.image(change="breaks"), **WAYS["repaired"])
-    uids = {pod["metadata"]["uid"] for pod in namespace.pods(name)}
-    deadline, number = time.monotonic() + REST_SECONDS, 0
-    with load(namespace, name, 10 * RATE):
-        while time.monotonic() < deadline:
-            number += 1
-            namespace.api.patch("TritonModel", name, {"spec": {"rollout": {"restartedAt": str(number)}}})
-            namespace.wait_until_complete(name)
-            cluster.kubectl("-n", "triton-operator", "rollout", "restart", "deployment/triton-operator")
-            cluster.kubectl("-n", "triton-operator", "rollout", "status", "deployment/triton-operator")
-            time.sleep(20)
+def false_repairs(cluster: Cluster, namespace: Namespace) -> Counter[str]:
+    """Counts what happens to servers with which nothing is wrong, and the repairs that follow: all would be false.
+
+    Much load and a client that sends only bad input last all the time. The changes of `_changes` take turns.
+    """
+    clusters.ensure_monitoring()
+    name, counts = "rest", Counter[str]()
+    namespace.deploy(name, cluster.image(change="breaks"), **WAYS["repaired"], server=_EXPLICIT)
+    bad_input = ["python", "/client/bad_input.py", name, str(RATE)]
+    deadline = time.monotonic() + REST_SECONDS
+    with (
+        load(namespace, name, 10 * RATE) as traffic,
+        client(namespace, "bad-input", [ROOT / "tests/e2e/client/bad_input.py"], bad_input) as answers,
+    ):
+        for kind, change in itertools.cycle(_changes(cluster, namespace, name)):
+            if time.monotonic() > deadline:
+                break
+            change()
+            namespace.wait_until_complete(name, 600)
+            counts[kind] += 1
+            time.sleep(_CALM_SECONDS)
     status = namespace.wait_until_complete(name)["status"]
-    print(f"{number} rollouts, {len(uids)} servers at first", file=sys.stderr)
-    return len(status.get("evictions", [])) + ("lastRepair" in status)
+    counts["repairs"] = max(len(status.get("evictions", [])), int("lastRepair" in status))
+    counts["failed good requests"] = len(traffic.failures())
+    counts.update({f"bad requests, {code}": number for code, number in answers.items()})
+    return counts
+
+
+def _changes(cluster: Cluster, namespace: Namespace, name: str) -> list[tuple[str, Callable[[], object]]]:
+    """Returns what happens in turn to healthy servers: its name, and the function that makes it happen."""
+
+    def load_seconds(seconds: str) -> object:
+        environment = [{"name": "LOAD_SECONDS", "value": seconds}]
+        return namespace.api.patch("TritonModel", name, {"spec": {"server": {"env": environment}}})
+
+    def restart() -> None:
+        cluster.kubectl("-n", "triton-operator", "rollout", "restart", "deployment/triton-operator")
+        cluster.kubectl("-n", "triton-operator", "rollout", "status", "deployment/triton-operator")
+
+    def prometheus(replicas: int) -> None:
+        cluster.api.patch("Prometheus", "triton", {"spec": {"replicas": replicas}}, namespace="monitoring")
+
+    return [
+        ("rollouts", lambda: load_seconds("0")),
+        ("reloads", lambda: _triton(namespace, "reload", name, "echo")),
+        ("restarts of the operator", restart),
+        ("times without Prometheus", lambda: prometheus(0)),
+        ("rollouts of a slow model", lambda: load_seconds("45")),
+        ("reloads of a slow model", lambda: _triton(namespace, "reload", name, "echo")),
+        ("restarts of the operator", restart),
+        ("returns of Prometheus", lambda: prometheus(1)),
+    ]
+
+
+def _triton(namespace: Namespace, *arguments: str) -> None:
+    """Runs `kubectl triton` in the namespace."""
+    path = f"{ROOT / '.venv' / 'bin'}:{settings.search_path()}"
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(namespace.cluster.kubeconfig)}
+    command = ["kubectl", "triton", *arguments, f"--namespace={namespace.name}"]
+    subprocess.run(command, env=environment, check=True, stdout=sys.stderr)
 
 
 def main() -> int:
@@ -141,7 +190,7 @@ def main() -> int:
                     result = fault(cluster, namespace, f"{kind}-{way}-{number}", spec, command)
                     results[way].setdefault(kind, []).append(result)
                     print(f"round {number + 1}: {kind}, {way}: {result}", file=sys.stderr, flush=True)
-        false = false_repairs(cluster, namespace) if REST_SECONDS else None
+        rest = false_repairs(cluster, namespace) if REST_SECONDS else None
         version = cluster.api.request("GET", "/version")["gitVersion"]
     print(f"{'fault':10}{'way':10}  noticed  no failure any more  failed of the requests until then")
     for way, kinds in results.items():
@@ -153,7 +202,10 @@ def main() -> int:
             print(f"{kind:10}{way:10}{noticed!s:>9}  {end:>21}  {share}")
             figures |= {f"{kind}_{way}_noticed_s": noticed, f"{kind}_{way}_healthy_s": healthy}
             figures[f"{kind}_{way}_failed_share"] = share
-    print(f"False repairs in {REST_SECONDS:.0f} s: {false}")
+    if rest is not None:
+        print(
+            f"{REST_SECONDS:.0f} s without a fault: " + ", ".join(f"{number} {kind}" for kind, number in rest.items())
+        )
     conditions = {
         "machine": machine(),
         "kubernetes": version,
@@ -164,7 +216,7 @@ def main() -> int:
         "baseline_s": BASELINE_SECONDS,
         "rest_s": REST_SECONDS,
     }
-    print(json.dumps({**figures, "false_repairs": false, "conditions": conditions}))
+    print(json.dumps({**figures, "false_repairs": rest and rest["repairs"], "conditions": conditions}))
     return 0
 
 
