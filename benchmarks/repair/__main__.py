@@ -9,6 +9,7 @@ input, models load slowly and are reloaded, and the operator and Prometheus go a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
@@ -50,6 +51,7 @@ FAULTS = {
     "exit": ["sh", "-c", "kill -TERM 1"],
 }
 _SPEC: dict[str, Any] = {"replicas": 2, "rollout": {"drainSeconds": 1, "exitSeconds": 3}}
+_NO_LOSSES = {"drainSeconds": 12, "exitSeconds": 5}
 _EXPLICIT = {"modelControl": "explicit", "loadModels": ["echo"]}
 WAYS: dict[str, dict[str, Any]] = {
     "repaired": {**_SPEC, "healthRequest": {"file": "echo/health.json", "everySeconds": 5, "timeoutSeconds": 2}},
@@ -120,12 +122,13 @@ def false_repairs(cluster: Cluster, namespace: Namespace) -> Counter[str]:
 
     Much load and a client that sends only bad input last all the time. The changes of `_changes` take turns.
     """
-    clusters.ensure_monitoring()
     name, counts = "rest", Counter[str]()
-    namespace.deploy(name, cluster.image(change="breaks"), **WAYS["repaired"], server=_EXPLICIT)
+    spec = {**WAYS["repaired"], "rollout": _NO_LOSSES, "server": _EXPLICIT}
+    namespace.deploy(name, cluster.image(change="breaks"), **spec)
     bad_input = ["python", "/client/bad_input.py", name, str(RATE)]
     deadline = time.monotonic() + REST_SECONDS
     with (
+        _monitoring(cluster),
         load(namespace, name, 10 * RATE) as traffic,
         client(namespace, "bad-input", [ROOT / "tests/e2e/client/bad_input.py"], bad_input) as answers,
     ):
@@ -138,6 +141,7 @@ def false_repairs(cluster: Cluster, namespace: Namespace) -> Counter[str]:
             time.sleep(_CALM_SECONDS)
     status = namespace.wait_until_complete(name)["status"]
     counts["repairs"] = max(len(status.get("evictions", [])), int("lastRepair" in status))
+    counts["good requests"] = sum(sum(protocol["versions"].values()) for protocol in traffic.result.values())
     counts["failed good requests"] = len(traffic.failures())
     counts.update({f"bad requests, {code}": number for code, number in answers.items()})
     return counts
@@ -154,19 +158,30 @@ def _changes(cluster: Cluster, namespace: Namespace, name: str) -> list[tuple[st
         cluster.kubectl("-n", "triton-operator", "rollout", "restart", "deployment/triton-operator")
         cluster.kubectl("-n", "triton-operator", "rollout", "status", "deployment/triton-operator")
 
-    def prometheus(replicas: int) -> None:
-        cluster.api.patch("Prometheus", "triton", {"spec": {"replicas": replicas}}, namespace="monitoring")
-
     return [
         ("rollouts", lambda: load_seconds("0")),
         ("reloads", lambda: _triton(namespace, "reload", name, "echo")),
         ("restarts of the operator", restart),
-        ("times without Prometheus", lambda: prometheus(0)),
+        ("times without Prometheus", lambda: _run_prometheus(cluster, 0)),
         ("rollouts of a slow model", lambda: load_seconds("45")),
         ("reloads of a slow model", lambda: _triton(namespace, "reload", name, "echo")),
         ("restarts of the operator", restart),
-        ("returns of Prometheus", lambda: prometheus(1)),
+        ("returns of Prometheus", lambda: _run_prometheus(cluster, 1)),
     ]
+
+
+@contextlib.contextmanager
+def _monitoring(cluster: Cluster) -> Iterator[None]:
+    """Installs Prometheus, and starts it again at the end."""
+    clusters.ensure_monitoring()
+    try:
+        yield
+    finally:
+        _run_prometheus(cluster, 1)
+
+
+def _run_prometheus(cluster: Cluster, replicas: int) -> None:
+    cluster.api.patch("Prometheus", "triton", {"spec": {"replicas": replicas}}, namespace="monitoring")
 
 
 def _triton(namespace: Namespace, *arguments: str) -> None:
