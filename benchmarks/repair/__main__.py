@@ -143,6 +143,7 @@ def false_repairs(cluster: Cluster, namespace: Namespace) -> Counter[str]:
     counts["repairs"] = max(len(status.get("evictions", [])), int("lastRepair" in status))
     counts["good requests"] = sum(sum(protocol["versions"].values()) for protocol in traffic.result.values())
     counts["failed good requests"] = len(traffic.failures())
+    print("\n".join(traffic.failures()[:20]), file=sys.stderr)
     counts.update({f"bad requests, {code}": number for code, number in answers.items()})
     return counts
 
