@@ -225,7 +225,8 @@ def test_ctrl_c_ends_all_parts_with_their_fixtures(folder: Path) -> None:
     suite = subprocess.Popen([sys.executable, "-c", program, folder], cwd=settings.ROOT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 600
     while not all((folder / f"test_{name}.began").exists() for name in ("one", "two")):
-        assert time.monotonic() < deadline and suite.poll() is None, "the tests don't begin"
+        assert time.monotonic() < deadline, "the tests don't begin"
+        assert suite.poll() is None, "it has ended"
         time.sleep(0.1)
     suite.send_signal(signal.SIGINT)
     assert suite.wait(600) != 0
