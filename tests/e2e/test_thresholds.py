@@ -196,7 +196,7 @@ def test_explain_alert_says_what_fires_and_how_to_change_the_limit(
     assert LIMIT < float(demand[1]) < 2 * LOAD, process.stdout
     assert f"kubectl annotate tm/echo -n {shared_namespace.name} {ANNOTATION}=" in words, process.stdout
     paths = [e for e in ElementTree.parse(picture).iter() if e.tag.endswith("path")]
-    assert len(paths) == 2, "the demand and its limit"
+    assert len(paths) == 3, "the demand, its limit, and the begin of the alert's condition"
 
 
 def test_a_change_is_live_in_time_and_without_a_gap_while_there_is_no_leader(
