@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 import time
@@ -83,10 +84,11 @@ class Api:
 
     @classmethod
     def of(cls, kubeconfig: Path) -> Api:
-        configuration = kubernetes.client.Configuration()
-        kubernetes.config.load_kube_config(str(kubeconfig), client_configuration=configuration)
-        configuration.connection_pool_maxsize = 16
-        return cls(kubernetes.client.ApiClient(configuration))
+        """Returns a client that shares its connections with the other clients of this process for the same kubeconfig.
+
+        A request over a new connection takes six times the CPU of one over an open connection.
+        """
+        return cls(_client(kubeconfig, kubeconfig.read_text()))
 
     def in_namespace(self, namespace: str) -> Api:
         return Api(self._client, namespace)
@@ -192,6 +194,15 @@ class Api:
             preload_content=False,
             retries=False,
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _client(kubeconfig: Path, _: str) -> kubernetes.client.ApiClient:
+    """Returns the client of a kubeconfig. Its text is an argument because a new cluster may have the same file."""
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+    configuration.connection_pool_maxsize = 16
+    return kubernetes.client.ApiClient(configuration)
 
 
 @contextlib.contextmanager
