@@ -135,6 +135,7 @@ def false_repairs(cluster: Cluster, namespace: Namespace) -> Counter[str]:
         for kind, change in itertools.cycle(_changes(cluster, namespace, name)):
             if time.monotonic() > deadline:
                 break
+            print(f"{datetime.now(UTC):%H:%M:%S} {kind}", file=sys.stderr, flush=True)
             change()
             namespace.wait_until_complete(name, 600)
             counts[kind] += 1
@@ -143,7 +144,7 @@ def false_repairs(cluster: Cluster, namespace: Namespace) -> Counter[str]:
     counts["repairs"] = max(len(status.get("evictions", [])), int("lastRepair" in status))
     counts["good requests"] = sum(sum(protocol["versions"].values()) for protocol in traffic.result.values())
     counts["failed good requests"] = len(traffic.failures())
-    print("\n".join(traffic.failures()[:20]), file=sys.stderr)
+    print("\n".join(traffic.failures()[:200]), file=sys.stderr)
     counts.update({f"bad requests, {code}": number for code, number in answers.items()})
     return counts
 
