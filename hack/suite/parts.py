@@ -84,7 +84,7 @@ PARTS = (
     ),
     Part("path", "one user's way through the kind cluster", "e2e and path and not installation", "cluster", 2, _E2E),
     Part("uninstall", "the end of that way", "e2e and path and installation", "cluster", paths=_E2E),
-    Part("shared", "all that users do in the kind cluster", f"e2e and {_SHARED}", "cluster", 2, _E2E),
+    Part("shared", "all that users do in the kind cluster", f"e2e and {_SHARED}", "cluster", 3, _E2E),
     Part("operations", "outages and changes of operator and cluster", "e2e and operation", "cluster", paths=_E2E),
     Part("installations", "other installations and what they need", "e2e and installation", "cluster", paths=_E2E),
 )  # fmt: skip
