@@ -48,12 +48,16 @@ answers() {
   done
 }
 
-# ours: the node runs, with these settings and this image.
+# ours: the node runs, with these settings, this image and the address that its API server announces. After a restart
+# Docker may give the node another address. kind's own node image then changes its settings, that from packages doesn't.
 ours() {
   [ "$(docker inspect -f '{{.State.Running}}' "$node" 2>/dev/null)" = true ] &&
+    docker exec "$node" grep -Fqx -e "    - --advertise-address=$(address)" /etc/kubernetes/manifests/kube-apiserver.yaml &&
     [ "$(docker exec "$node" cat /kind/made-with 2>/dev/null)" = "$made_with" ] &&
     [ "$(docker inspect -f '{{.Image}}' "$node")" = "$(docker image inspect -f '{{.Id}}' "$KIND_NODE_IMAGE" 2>/dev/null)" ]
 }
+
+address() { docker inspect -f '{{.NetworkSettings.Networks.kind.IPAddress}}' "$node"; }
 
 # works: waits until the cluster answers and its node is ready, at most 300 s. A busy machine is only slow, and others
 # may be using the cluster.
