@@ -1,6 +1,7 @@
 """Paths, calls to Docker, and a Triton in Docker."""
 
 import functools
+import os
 import shutil
 import subprocess
 import time
@@ -20,7 +21,8 @@ from support import evidence
 MODEL_IMAGES = Path(__file__).parents[2] / "model_images"
 DETECTION = MODEL_IMAGES / "detection"
 LANGUAGE = MODEL_IMAGES / "language"
-SERVER_IMAGE = "triton-operator/server:dev"
+SERVER_IMAGE = os.environ.get("SERVER_IMAGE", "triton-operator/server:dev")
+"""The image of the servers. If the environment names it, it is not built."""
 
 
 class Server(NamedTuple):
@@ -43,7 +45,8 @@ def docker(*arguments: str) -> str:
 def need_server_image() -> None:
     """Builds the server image, once in this process. Docker's cache has it, unless model_images/server has changed."""
     assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
-    docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
+    if "SERVER_IMAGE" not in os.environ:
+        docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
 
 
 _STARTS = 3
@@ -58,11 +61,12 @@ def serving(
     options: Sequence[str] = (),
     limits: Sequence[str] = (),
     command: Sequence[str] = ("tritonserver",),
+    ready: bool = True,
 ) -> Iterator[Server]:
     """Starts Triton with these model repositories and the restrictions of a restricted pod.
 
     `options` are for tritonserver, `limits` for docker run. `command` starts tritonserver. Yields when every model is
-    ready.
+    ready; without `ready`, at once.
     """
     need_server_image()
     container = f"triton-test-{uuid.uuid4().hex[:12]}"
@@ -76,7 +80,7 @@ def serving(
             *(*RESTRICTIONS, *limits, *ports, *mounts, SERVER_IMAGE, *command, *flags),
         )
         with evidence.on_failure(container, evidence.of_container(container)):
-            yield Server(*addresses(container), container)
+            yield Server(*(addresses if ready else _published)(container), container)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
 
