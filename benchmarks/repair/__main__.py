@@ -35,6 +35,9 @@ RATE = float(os.environ.get("RATE", "20"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 BASELINE_SECONDS = float(os.environ.get("BASELINE_SECONDS", "60"))
 REST_SECONDS = float(os.environ.get("REST_SECONDS", "600"))
+ONLY = os.environ.get("ONLY", "faults,probes,rest").split(",")
+SERVER_IMAGE = os.environ.get("SERVER_IMAGE", "")
+"""Another server image than the project's, which the cluster's nodes can pull."""
 _CALM_SECONDS = 15.0
 """How long no request may fail before a fault is over. Requests take 10 s at most."""
 _BUSYBOX = "/.triton-operator/tools/busybox"
@@ -58,6 +61,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "baseline": {**_SPEC, "repair": "Report"},
 }
 
+PROBES: dict[str, tuple[str, dict[str, Any]]] = {
+    "model": ("breaks", {**_SPEC, "entrypoint": "echo"}),
+    "all models": ("breaks", {**_SPEC, "entrypoint": None}),
+    "ensemble": ("ensemble", {**_SPEC, "entrypoint": "all"}),
+    "health request": ("breaks", WAYS["repaired"]),
+}
+"""What the readiness probe asks: the model image and the spec."""
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -71,11 +82,22 @@ class Fault:
     share: float
 
 
-def fault(cluster: Cluster, namespace: Namespace, name: str, spec: dict[str, Any], command: list[str]) -> Fault:
+def fault(
+    cluster: Cluster,
+    namespace: Namespace,
+    name: str,
+    spec: dict[str, Any],
+    command: list[str],
+    image: str = "breaks",
+) -> Fault:
     """Breaks one of two new servers under load, and measures until no request fails any more."""
-    namespace.deploy(name, cluster.image(change="breaks"), **spec)
+    server = {"server": {"image": SERVER_IMAGE}} if SERVER_IMAGE else {}
+    model = namespace.model(name, cluster.image(change=image), **spec, **server)
+    model["spec"] = {field: value for field, value in model["spec"].items() if value is not None}
+    namespace.api.apply(model)
+    namespace.wait_until_complete(name)
     victim = min(pod["metadata"]["name"] for pod in namespace.pods(name))
-    repaired = "healthRequest" in spec
+    repaired = spec.get("repair") != "Report"
     with load(namespace, name, RATE) as traffic:
         started = time.time()
         # Longer than the watch of processes needs to see the process.
@@ -200,25 +222,30 @@ def main() -> int:
     results: dict[str, dict[str, list[Fault]]] = {way: {} for way in WAYS}
     with cluster.namespace(f"repair-{uuid.uuid4().hex[:5]}") as namespace:
         for number in range(ROUNDS):
-            for kind, command in FAULTS.items():
+            for kind, command in FAULTS.items() if "faults" in ONLY else ():
                 for way, spec in WAYS.items():
                     if way == "baseline" and number:
                         continue
                     result = fault(cluster, namespace, f"{kind}-{way}-{number}", spec, command)
                     results[way].setdefault(kind, []).append(result)
                     print(f"round {number + 1}: {kind}, {way}: {result}", file=sys.stderr, flush=True)
-        rest = false_repairs(cluster, namespace) if REST_SECONDS else None
+            for probe, (image, spec) in PROBES.items() if "probes" in ONLY else ():
+                name = f"{probe.replace(' ', '-')}-{number}"
+                result = fault(cluster, namespace, name, spec, FAULTS["killed"], image)
+                results.setdefault(f"probe of {probe}", {}).setdefault("killed", []).append(result)
+                print(f"round {number + 1}: probe of {probe}: {result}", file=sys.stderr, flush=True)
+        rest = false_repairs(cluster, namespace) if REST_SECONDS and "rest" in ONLY else None
         version = cluster.api.request("GET", "/version")["gitVersion"]
-    print(f"{'fault':10}{'way':10}  noticed  no failure any more  failed of the requests until then")
+    print(f"{'fault':10}{'way':24}  noticed  no failure any more  failed of the requests until then")
     for way, kinds in results.items():
         for kind, faults in kinds.items():
             noticed = _median(faults, lambda f: f.noticed_s)
             healthy, share = _median(faults, lambda f: f.healthy_s), _median(faults, lambda f: f.share)
             lasts = way == "baseline" and (healthy or 0) > BASELINE_SECONDS - _CALM_SECONDS
             end = f"not within {BASELINE_SECONDS:.0f} s" if lasts else f"{healthy} s"
-            print(f"{kind:10}{way:10}{noticed!s:>9}  {end:>21}  {share}")
-            figures |= {f"{kind}_{way}_noticed_s": noticed, f"{kind}_{way}_healthy_s": healthy}
-            figures[f"{kind}_{way}_failed_share"] = share
+            print(f"{kind:10}{way:24}{noticed!s:>9}  {end:>21}  {share}")
+            key = f"{kind}_{way.replace(' ', '_')}"
+            figures |= {f"{key}_noticed_s": noticed, f"{key}_healthy_s": healthy, f"{key}_failed_share": share}
     if rest is not None:
         print(
             f"{REST_SECONDS:.0f} s without a fault: " + ", ".join(f"{number} {kind}" for kind, number in rest.items())
@@ -227,7 +254,7 @@ def main() -> int:
         "machine": machine(),
         "kubernetes": version,
         "operator_image": cluster.operator_image,
-        "server_image": cluster.server_image,
+        "server_image": SERVER_IMAGE or cluster.server_image,
         "rounds": ROUNDS,
         "requests_per_second": RATE,
         "baseline_s": BASELINE_SECONDS,
