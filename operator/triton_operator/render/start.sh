@@ -5,14 +5,23 @@
 # that are based on it, would have removed at their end: their regions in /dev/shm, and unpacked environments of Python.
 # Their names are random, so that each start would add new ones. Other files stay: a sidecar may share /dev/shm.
 #
-# A Python model runs in a process of its own, a child of tritonserver. If that dies, each request to the model fails,
-# Triton never starts it again, and the server stays ready. The process stays a zombie until its model is unloaded. While
-# a model is unloaded or fails to load it is one for a moment, so a process counts when it was seen dead $times times,
-# and one that was never seen alive, whose model is perhaps still loading, $patience times more: Triton gives a process
-# 30 s to start.
+# Each instance of a Python model runs in a process of its own, a child of tritonserver, and has a region in /dev/shm. If
+# the process dies, each request to the instance fails, and Triton never starts it again. Whether the process stays a
+# zombie depends on Triton's release, and from 25.12 on on who asks whether the model is ready. Its region stays on all,
+# until the model is unloaded. It also stays for some seconds while Triton finds out that a model fails to load. So a
+# process is dead if there is its region without it, and Triton says that the model is loaded.
 #
-# A process that model.py has forked has the same name. When its parent ends it becomes a child of tritonserver, and then
-# a zombie that stays. Linux marks a process that was forked and has executed no program by the flag 64.
+# A reload, or more instances of a model, may fail beside processes that serve it. Such a region is gone after $enough looks
+# up to Triton 2.59 (25.07), and after $patience from 2.60 on. From 2.64 on (25.12) Triton says earlier which it is: the
+# model isn't ready if a process that serves it is dead. But model.py may say so, too, while a reload fails: then there is
+# a process of the same instance. $long_patience looks are for a process that was never seen alive, whose model isn't known,
+# and for a server that doesn't tell strangers whether a model is loaded (--http-restricted-api).
+#
+# A process that model.py has forked has the same command line, and becomes a child of tritonserver when its parent ends.
+# Linux marks a process that was forked and has executed no program by the flag 64.
+#
+# Triton listens after all models are loaded, and has no handler for SIGTERM before: as the first process of its container
+# it would not get the signal. Nothing is sent to a server that doesn't answer.
 #
 # The variables of a function are those of a process of its own. tritonserver gets none of them.
 clean() (
@@ -33,11 +42,29 @@ watch() {
   space=
   looks=0
   seconds=1
-  times=4
-  patience=40
+  enough=4
+  patience=15
+  long_patience=40
+  tab='	'
+  newline='
+'
+  server=http://127.0.0.1:8000
+  files='/dev/shm/triton_*_backend_shm_region_*'
+  for flag; do
+    case $flag in
+      --http-address=ipv6:*) server='http://[::1]:8000' ;;
+      *,shm-region-prefix-name=?*)
+        files="$files /dev/shm/${flag#*,shm-region-prefix-name=}????????-????-????-????-????????????"
+        ;;
+    esac
+  done
   # Its fourth field is the parent of this process, which exec makes tritonserver. `$$` isn't used, because Kubernetes
   # makes one dollar sign of two.
-  IFS=' ' read -r line line line server line </proc/self/stat
+  IFS=' ' read -r line line line parent line </proc/self/stat
+  live=$newline
+  # A line for each region without its process: its name, for how many looks, and if the process was seen the path of its
+  # model.py and the name of its instance. -1 looks: it was reported.
+  orphans=$newline
   while "$busybox" sleep "$seconds"; do
     looks=$((looks + 1))
     if [ $((looks % 10)) = 0 ]; then
@@ -45,40 +72,126 @@ watch() {
       measure
       [ "$before" ] || [ ! "$space" ] || echo "/dev/shm is $space" >&2
     fi
+    previous=$live
+    find_live
+    before=$orphans
+    orphans=$newline
     dead=
-    for stat in /proc/[0-9]*/stat; do
-      IFS= read -r line <"$stat" || continue
-      case $line in
-        *"(triton_python_b) "*) ;;
-        *) continue ;;
+    for region in $files; do
+      # The pattern itself, if no file has such a name; or the file is gone.
+      [ -e "$region" ] || continue
+      region=${region#/dev/shm/}
+      # A shell that is about to execute the process has it in its command line, too.
+      case $live in *"$region"*) continue ;; esac
+      count=0
+      instance=
+      case $before in
+        *"$newline$region$tab"*)
+          line=${before#*"$newline$region$tab"}
+          line=${line%%"$newline"*}
+          count=${line%%"$tab"*}
+          instance=${line#*"$tab"}
+          ;;
+        *)
+          case $previous in
+            *"$tab$region$tab"*)
+              instance=${previous#*"$tab$region$tab"}
+              instance=${instance%%"$newline"*}
+              ;;
+          esac
+          ;;
       esac
-      pid=${stat#/proc/}
-      pid=${pid%/stat}
-      # The state, the parent, and as the seventh the flags.
-      set -- ${line##*)}
-      [ "$2" = "$server" ] && [ $(($7 & 64)) = 0 ] || continue
-      if [ "$1" = Z ]; then
-        eval "seen=\${seen_$pid:--$patience}"
-        seen=$((seen + 1))
-        eval "seen_$pid=$seen"
-        [ $seen -ge "$times" ] && eval "dead=\"\${dead:+\$dead, }\${model_$pid:-a model that had just started}\""
-      else
-        # Only the command line of a live process has the path of its model.py, the second word.
-        words=
-        { IFS= read -r -d '' words && IFS= read -r -d '' words; } <"/proc/$pid/cmdline"
-        eval "seen_$pid=0 model_$pid=\$words"
+      path=${instance%"$tab"*}
+      if [ "$count" -ge 0 ]; then
+        count=$((count + 1))
+        if [ "$count" -ge "$enough" ] && is_dead; then
+          dead="${dead:+$dead, }${path:-a model that had just started}"
+          count=-1
+        fi
       fi
-    done 2>/dev/null
+      orphans="$orphans$region$tab$count$tab$instance$newline"
+    done
     if [ "$dead" ]; then
       echo "$died $dead" >&2
       if [ "$repair" = Restart ]; then
         measure
         printf '%s\n' "$died $dead" ${space:+"/dev/shm was $space"} >/dev/termination-log
-        kill -TERM "$server"
+        kill -TERM "$parent"
+        return
       fi
-      return
     fi
   done
+}
+# Sets `live` to a line for each child of tritonserver that runs: when it started, and the third, second and ninth word of
+# its command line. Those of a process of a model are its region, the path of its model.py, and the name of its instance.
+# A command line is read once: the shell reads each of its bytes with a system call.
+find_live() {
+  live=$newline
+  for stat in /proc/[0-9]*/stat; do
+    IFS= read -r line <"$stat" || continue
+    # The state, the parent, as the seventh the flags, and as the 20th the start. T is a process that was stopped: it
+    # answers nothing, either.
+    set -- ${line##*)}
+    [ "$2" = "$parent" ] && [ $(($7 & 64)) = 0 ] || continue
+    case $1 in Z | X | T) continue ;; esac
+    pid=${stat#/proc/}
+    pid=${pid%/stat}
+    eval "line=\$process_$pid"
+    case $line in
+      "${20}$tab"*) ;;
+      *)
+        path=
+        region=
+        instance=
+        {
+          IFS= read -r -d '' line
+          IFS= read -r -d '' path
+          IFS= read -r -d '' region
+          if [ -f "/dev/shm/$region" ]; then
+            for line in 4 5 6 7 8 9; do IFS= read -r -d '' instance; done
+          fi
+        } <"/proc/$pid/cmdline"
+        line=${20}$tab$region$tab$path$tab$instance
+        [ "$instance" ] && eval "process_$pid=\$line"
+        ;;
+    esac
+    live=$live$line$newline
+  done 2>/dev/null
+}
+# Whether the process of $instance is dead, whose region has been without it for $count looks. $path: its model.py.
+is_dead() {
+  # Files that a client sends with the request to load are in a folder that doesn't have the model's name. Triton decodes
+  # no path of a request, so it can't be asked for some names.
+  case $path in
+    '' | /tmp/* | *[!a-zA-Z0-9/._-]*) ;;
+    *)
+      version=${path%/*}
+      model=${version%/*}
+      model=$server/v2/models/${model##*/}/versions/${version##*/}
+      case $(ask "$model") in
+        # Triton describes a model that is loaded.
+        '{'*)
+          case $live in *"$tab$path$tab"*) ;; *) return 0 ;; esac
+          [ "$count" -lt "$patience" ] || return 0
+          case $(ask "$server/v2") in *'"version":"2.'[1-5]?.*) return 0 ;; esac
+          case $live in *"$tab$instance$newline"*) return 1 ;; esac
+          case $(ask "$model/ready") in *' 400 '*) return 0 ;; *) return 1 ;; esac
+          ;;
+        *' 403 '*) ;;
+        *) return 1 ;;
+      esac
+      ;;
+  esac
+  [ "$count" -ge "$long_patience" ] || return 1
+  case $(ask --post-data= "$server/v2/repository/index") in
+    *'"LOADING"'* | *'"UNLOADING"'*) return 1 ;;
+    '['* | *' 403 '*) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+# Prints the body of Triton's answer, or words with its status code. A model may take 5 s to say whether it is ready.
+ask() {
+  "$busybox" wget -q -Y off -T 6 -O - "$@" 2>&1
 }
 # Sets `space` to how much of /dev/shm is free if that is less than a sixteenth, and else to nothing.
 measure() {
@@ -96,5 +209,5 @@ if [ -f /.triton-operator/load-models/models ]; then
   set -- "$@" $(while read -r model; do echo "--load-model=$model"; done </.triton-operator/load-models/models)
   set +f
 fi
-watch &
+watch "$@" &
 exec "$0" "$@"
