@@ -25,6 +25,7 @@ from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
+from triton_operator.pods.rollout import desired_replicas, is_complete
 from triton_operator.render.child_type import Child
 from triton_operator.render.children import CHILDREN
 from triton_operator.render.network_policy import operator_ports
@@ -198,7 +199,7 @@ def _first_problem(
     if failed.get("status") == "True":
         return Problem("PodsRefused", f"the API server refuses the pods: {failed.get('message', '')}")
     problems = [p for pod in current if (p := problem_of(pod))]
-    if sum(p.is_ready for p in current) < _desired_replicas(observed):
+    if sum(p.is_ready for p in current) < desired_replicas(observed.deployment):
         # Failed pods stay for a while. They matter only while a server is missing.
         fallen = [p for p in observed.pods if p.has_ended and p.is_current(observed.template)]
         problems += [p for pod in fallen if (p := problem_of(pod))]
@@ -219,7 +220,7 @@ def _ready(
     if ready:
         answers = condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
         return faults.ready(answers, observed.monitoring.answer, ready, observed.servers.on_cpu)
-    if observed.deployment and _desired_replicas(observed) == 0:
+    if observed.deployment and desired_replicas(observed.deployment) == 0:
         return condition(READY, "False", "ScaledToZero", _TO_ZERO)
     cause = problem or (step_of(current[0]) if current else _STARTING)
     return condition(READY, "False", cause.reason, cause.message)
@@ -240,7 +241,7 @@ def _progressing(
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
     if observed.models_change:
         return _changing(observed.models_change)
-    if _complete(observed, observed.deployment, living, current, ready):
+    if is_complete(observed.deployment, living, observed.template):
         return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
     if observed.paused:
         name = observed.deployment["metadata"]["name"]
@@ -308,26 +309,9 @@ def _newer(observed: Observation) -> str:
     )
 
 
-def _complete(
-    observed: Observation,
-    deployment: Object,
-    living: Sequence[Pod],
-    current: Sequence[Pod],
-    ready: Sequence[Pod],
-) -> bool:
-    generation: int = deployment.get("status", {}).get("observedGeneration", 0)
-    seen_by_controller = generation >= deployment["metadata"].get("generation", 0)
-    return seen_by_controller and {len(living), len(current), len(ready)} == {_desired_replicas(observed)}
-
-
 def all_pods_exist(observed: Observation) -> bool:
     """Returns whether all pods have been created, in any state."""
-    return len(observed.pods) >= _desired_replicas(observed)
-
-
-def _desired_replicas(observed: Observation) -> int:
-    """Returns the Deployment's desired number of servers."""
-    return int((observed.deployment or {}).get("spec", {}).get("replicas", 1))
+    return len(observed.pods) >= desired_replicas(observed.deployment)
 
 
 def _models_loaded(
