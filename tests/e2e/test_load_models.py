@@ -11,6 +11,7 @@ import pytest
 from support.api import condition, eventually
 from support.cluster import Cluster, Namespace
 from triton_operator.api import names
+from triton_operator.render.delivery import BUSYBOX
 
 pytestmark = [pytest.mark.e2e, pytest.mark.operation]
 
@@ -57,13 +58,57 @@ def test_load_models_change_on_running_servers_without_a_failed_request(
     assert {name: _lives(namespace)[name] for name in lives} == lives
 
 
+def test_a_server_of_the_old_image_starts_again_with_its_own_models(
+    cluster: Cluster, namespace: Namespace, load: Loader
+) -> None:
+    """The image and the list change together, and the new image can't be pulled."""
+    explicit = {"modelControl": "explicit", "loadModels": ["echo"]}
+    namespace.deploy("echo", cluster.image(change="v1"), replicas=2, server=explicit)
+    with load("echo") as traffic:
+        missing = cluster.image(change="two").partition("@")[0] + ":not-there"
+        both = {**explicit, "loadModels": ["echo", "other"]}
+        namespace.api.apply(namespace.model("echo", missing, replicas=2, server=both))
+        namespace.wait_for_condition("echo", "Progressing", "False", "ImagePullFailed")
+        assert condition(namespace.api.get("TritonModel", "echo"), "ModelsLoaded")["status"] == "True"
+        gone = next(iter(_serving(namespace)))
+        namespace.kubectl("delete", "pod", gone, "--wait=false")
+        eventually(
+            lambda: len(names := _serving(namespace)) == 2 and gone not in names,
+            90,
+            lambda: namespace.conditions_text("echo"),
+        )
+    assert traffic.failures() == []
+    # One that restarts in its pod, too.
+    (restarted, _) = _serving(namespace)
+    namespace.kubectl("exec", restarted, "-c", "triton", "--", BUSYBOX, "kill", "1")
+    eventually(lambda: _lives(namespace).get(restarted) == 1 and restarted in _serving(namespace), 90)
+    eventually(lambda: _pods(namespace) == {"echo": "2/2"}, 90, lambda: str(_pods(namespace)))
+    # A good image with the same list.
+    namespace.deploy("echo", cluster.image(change="two"), replicas=2, server=both)
+    eventually(lambda: _pods(namespace) == {"echo": "2/2", "other": "2/2"}, 90, lambda: str(_pods(namespace)))
+    eventually(lambda: len(_lists(namespace)) == 1, 90, lambda: str(_lists(namespace)))
+
+
+def _serving(namespace: Namespace) -> list[str]:
+    """Returns the names of the ready pods."""
+    ready = [p for p in namespace.pods("echo") if "deletionTimestamp" not in p["metadata"]]
+    return sorted(p["metadata"]["name"] for p in ready if condition(p, "Ready").get("status") == "True")
+
+
+def _lists(namespace: Namespace) -> dict[str, list[str]]:
+    """Returns the models that servers load when they start, by pod template."""
+    data = namespace.api.get("ConfigMap", names.account("echo"))["data"]
+    return {key: text.split() for key, text in data.items() if not key.endswith(".others")}
+
+
 def _set(namespace: Namespace, *models: str) -> None:
     namespace.api.patch("TritonModel", "echo", {"spec": {"server": {"loadModels": list(models)}}})
 
 
 def _listed(namespace: Namespace) -> list[str]:
     """Returns the models that a server loads when it starts."""
-    return str(namespace.api.get("ConfigMap", names.account("echo"))["data"]["models"]).split()
+    (models,) = _lists(namespace).values()
+    return models
 
 
 def _sets(namespace: Namespace) -> list[Any]:

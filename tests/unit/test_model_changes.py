@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from triton_operator.api.servers import Change, ChangeOutcome, Index, IndexEntry
 from triton_operator.model_changes import LoadDecision, change, decide
 from triton_operator.pods import Pod
 from triton_operator.reconcile import load_models
-from triton_operator.render import Choices, template_hash
+from triton_operator.render import Choices, model_lists, template_hash
 from triton_operator.render.choices import Models
 
 DESIRED = ("entry", "new")
@@ -122,10 +123,12 @@ def snapshot(
     pending: bool = False,
 ) -> Any:
     """Returns what the decision reads, with a pod for each index."""
-    config_map = {"data": {"models": "\n".join(record.listed), "others": "\n".join(record.others)}}
+    subject = gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(models)})
+    (config_map,) = model_lists.config_maps(subject, replace(CHOICES, lists={HASH: record}))
     return SimpleNamespace(
-        model=gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(models)}),
+        model=subject,
         child=lambda _: config_map,
+        deployment=gen.child("Deployment"),
         pods=[Pod(pod(name)) for name in indexes],
         changes=changes,
         servers=ServerAnswers({name: entries for name, entries in indexes.items() if entries}, pending=pending),
@@ -143,7 +146,7 @@ def test_later_servers_get_the_list_when_all_have_the_models() -> None:
 
     def record_of(indexes: Indexes, **outcomes: ChangeOutcome) -> Models | None:
         changes = {f"uid-{name}": outcome for name, outcome in outcomes.items()}
-        return load_models.decide_change(snapshot(DESIRED, RECORD, indexes, changes), CHOICES)[1]
+        return load_models.decide_change(snapshot(DESIRED, RECORD, indexes, changes), CHOICES)[1][HASH]
 
     before, begun = index("entry", "old"), Models(("entry", "old"), ("new",))
     assert record_of({"a": before}) == begun, "before the change begins"
@@ -155,6 +158,50 @@ def test_later_servers_get_the_list_when_all_have_the_models() -> None:
     )
     assert record_of({"a": index(*DESIRED)}, a=ChangeOutcome("Done")) == Models(DESIRED)
     assert record_of({}) == Models(DESIRED)
+
+
+OLD = "template-0"
+
+
+def rollout(*pods: Any, replicas: int, **lists: Models) -> dict[str, Models]:
+    """Returns the lists of models during a rollout of the pod template HASH. `lists`: those before."""
+    subject = gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(DESIRED)})
+    (config_map,) = model_lists.config_maps(subject, replace(CHOICES, lists={"models": RECORD, **lists}))
+    there = SimpleNamespace(
+        model=subject,
+        child=lambda _: config_map,
+        deployment={**gen.child("Deployment", replicas=replicas), "status": {"observedGeneration": 1}},
+        pods=[Pod(one) for one in pods],
+        changes={},
+        servers=ServerAnswers({}),
+    )
+    return load_models.decide_change(there, CHOICES)[1]  # type: ignore[arg-type]
+
+
+def mounts(key: str, *modifiers: gen.Modifier, name: str = "old") -> Any:
+    """Returns a pod whose server loads the list at `key`."""
+    source = {"name": "x", **({} if key == "models" else {"items": [{"key": key, "path": "models"}]})}
+    volumes = gen.put("spec.volumes", [{"name": "load-models", "configMap": source}])
+    return gen.pod(volumes, *modifiers, name=name, template=HASH if key == HASH else OLD)
+
+
+def test_servers_of_the_previous_pod_template_keep_their_list() -> None:
+    """A change of the image and of the list at once: a server of the old image has no model of the new one."""
+    old, new = mounts("models"), mounts(HASH, gen.not_ready, name="new")
+    expected = {"models": RECORD, HASH: Models(DESIRED)}
+    assert rollout(old, replicas=1) == expected, "before the first server of the new one"
+    assert rollout(old, new, replicas=1) == expected
+    assert rollout(new, replicas=1) == expected, "the Deployment may still start a server of the old one"
+    assert rollout(mounts(HASH), mounts("models", gen.deleting), replicas=1) == expected, "it still runs"
+    assert rollout(mounts(HASH), replicas=1) == {HASH: Models(DESIRED)}
+
+
+def test_lists_of_pod_templates_that_never_ran_do_not_pile_up() -> None:
+    many = {f"{n:012x}": Models((f"m{n}",)) for n in range(30)}
+    old = mounts("00000000001d")
+    kept = rollout(old, replicas=1, **many)
+    assert set(kept) == {HASH, "00000000001d", *list(many)[:3]}
+    assert kept["00000000001d"] == Models(("m29",))
 
 
 class Fleet(RuleBasedStateMachine):
@@ -219,11 +266,10 @@ class Fleet(RuleBasedStateMachine):
     @rule()
     def reconcile(self) -> None:
         indexes = {name: self._index(name) if name in self.seen else () for name in self.loaded}
-        decision, models = load_models.decide_change(
+        decision, lists = load_models.decide_change(
             snapshot(self.desired, self.record, indexes, self.outcomes, pending=self.pending), CHOICES
         )
-        assert models is not None
-        self.record = models
+        self.record = lists[HASH]
         if decision.start and decision.start[0].uid not in self.outcomes:
             assert self.running is None, "one server after the other"
             self.running = decision.start[0].pod, decision.start[1]

@@ -176,7 +176,7 @@ def test_status_waits_at_most_one_second_for_a_pending_answer() -> None:
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     now += timedelta(seconds=0.4)
     assert subject.reconcile(KEY).requeue_after == pytest.approx(0.6)
-    answers.of_servers = ServerAnswers({gen.NAME: (IndexEntry("detection", "1", "READY", ""),)})
+    answers.of_servers = ServerAnswers({gen.pod()["metadata"]["name"]: (IndexEntry("detection", "1", "READY", ""),)})
     assert subject.reconcile(KEY).requeue_after is None
     assert api.answers[-1]["status"]["loaded"] == "1/1"
     # A server that stays silent.
@@ -454,3 +454,33 @@ def test_a_refused_configmap_stops_only_the_change_of_the_models() -> None:
     accepting = Accepting(spec("a", "b"))
     reconciler(accepting, store, answers=answers).reconcile(KEY)
     assert [change.load for _, _, change, _ in answers.started] == [("b",)], "as without the quota"
+
+
+def test_servers_that_would_wait_for_their_list_are_not_started() -> None:
+    """The ConfigMap has no list for the new pod template, so its servers would never start."""
+
+    def spec(image: str, replicas: int) -> gen.Modifier:
+        server = {"modelControl": "explicit", "loadModels": ["a"]}
+        return gen.put(
+            "spec",
+            {"modelImage": {"reference": image}, "entrypoint": "a", "server": server, "replicas": replicas},
+        )
+
+    api, store = Full(spec("a", 1)), Store()
+    subject = reconciler(api, store)
+    store.put(gen.raw(spec("a", 1), gen.put("metadata.resourceVersion", "2")))
+    subject.reconcile(KEY)
+
+    def deployed() -> tuple[str, int]:
+        (deployment,) = store.of_kind(KEY, "Deployment")
+        return deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE], deployment["spec"]["replicas"]
+
+    first = deployed()
+    store.put(gen.raw(spec("b", 1), gen.put("metadata.resourceVersion", "1000"), gen.put("metadata.generation", 2)))
+    subject.reconcile(KEY)
+    assert deployed() == first
+    assert condition(api.answers[-1], "Progressing")["reason"] == "ApplyRefused"
+    # What needs no new list is applied.
+    store.put(gen.raw(spec("a", 3), gen.put("metadata.resourceVersion", "2000"), gen.put("metadata.generation", 3)))
+    subject.reconcile(KEY)
+    assert deployed() == (first[0], 3)

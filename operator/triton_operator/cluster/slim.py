@@ -7,13 +7,18 @@ from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.kinds import POD
-from triton_operator.render import children
+from triton_operator.api.types import is_reserved
+from triton_operator.render import children, load_models
+from triton_operator.render.delivery import SHM
 
 Object = dict[str, Any]
 
 _POD_SPEC = ("name", "resources", "startupProbe")
 _INIT_SPEC = (*_POD_SPEC, "restartPolicy")
-_LOAD_MODEL = "--load-model="
+_VOLUMES = frozenset({SHM["name"], load_models.VOLUME["name"]})
+_FLAGS = ("--load-model=", "--model-control-mode=")
+"""Flags of the operator that it reads in pods, beside those of the user."""
+_MAX_FLAG = 512
 _BRIEF_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
@@ -38,6 +43,7 @@ def slim(obj: Object) -> Object:
                 **_pick(obj["spec"], ("serviceAccountName",)),
                 "initContainers": [_pick(c, _INIT_SPEC) for c in obj["spec"].get("initContainers", [])],
                 "containers": [_container(c) for c in obj["spec"]["containers"]],
+                "volumes": [v for v in obj["spec"].get("volumes", []) if v.get("name") in _VOLUMES],
             }
         return out
     status = out.pop("status", {})
@@ -67,13 +73,15 @@ def brief(obj: Object) -> Object:
 def _container(container: Object) -> Object:
     """Returns what the operator reads of a container.
 
-    Of the arguments that is only the models that a server loads, and of the readiness probe whether it is a command.
+    Of the server's arguments that is the user's and which models it loads, and of the readiness probe whether it is a
+    command.
     """
-    models = [a for a in container.get("args") or () if a.startswith(_LOAD_MODEL)]
+    arguments = container.get("args") or () if container["name"] == names.CONTAINER_SERVER else ()
+    flags = [a[:_MAX_FLAG] for a in arguments if a.startswith(_FLAGS) or not is_reserved(a)]
     command = "exec" in (container.get("readinessProbe") or {})
     return {
         **_pick(container, _POD_SPEC),
-        **({"args": models} if models else {}),
+        **({"args": flags} if flags else {}),
         **({"readinessProbe": {"exec": {}}} if command else {}),
     }
 

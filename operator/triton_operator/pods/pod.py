@@ -10,6 +10,7 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.kinds import is_deleting
 from triton_operator.api.servers import RunningServer
+from triton_operator.render import load_models
 from triton_operator.render.delivery import SHM
 from triton_operator.render.sizes import cuda_devices
 from triton_repository_check import report
@@ -128,6 +129,16 @@ class Pod:
         """The size of /dev/shm, a quantity; "" if the user's podTemplate has another volume there."""
         volumes = self.raw["spec"].get("volumes", [])
         return next((str(v.get("emptyDir", {}).get("sizeLimit", "")) for v in volumes if v["name"] == SHM["name"]), "")
+
+    @property
+    def arguments(self) -> list[str]:
+        """The user's arguments of tritonserver, and those that say which models it loads."""
+        return list(self.spec(names.CONTAINER_SERVER).get("args", []))
+
+    @property
+    def list_key(self) -> str:
+        """The key of the list of models that its server loads (render/load_models.py); "" if it mounts none."""
+        return load_models.key_of(self.raw["spec"])
 
     @property
     def has_health_request(self) -> bool:

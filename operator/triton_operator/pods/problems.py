@@ -236,8 +236,7 @@ def _usage(pod: Pod, message: str) -> str:
     if not any(lines[index].startswith("  --") for index in usage):
         return ""
     refusal = " ".join(" ".join(lines[usage[-1] + 1 :]).split())
-    arguments = pod.spec(names.CONTAINER_SERVER).get("args", [])
-    flags = [flag.partition("=")[0] for flag in arguments if flag.startswith("--") and not is_reserved(flag)]
+    flags = [flag.partition("=")[0] for flag in pod.arguments if flag.startswith("--") and not is_reserved(flag)]
     unknown = f"it doesn't know one of {', '.join(flags)}; the first line of its log says which"
     return f": it refuses its arguments: {refusal or unknown}; correct spec.server.args"
 

@@ -70,12 +70,12 @@ def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decisio
 def _choose(snapshot: Snapshot) -> tuple[Choices, LoadDecision]:
     """Returns the choices for rendering, and the decision about the models of running servers."""
     choices = choose(snapshot.model, snapshot.deployment, snapshot.fresh, agrees=is_template_of)
-    load, models = load_models.decide_change(snapshot, choices)
+    load, lists = load_models.decide_change(snapshot, choices)
     if load.rollout:
         choices = choose(
             snapshot.model, snapshot.deployment, snapshot.fresh, agrees=is_template_of, replace_servers=True
         )
-    return replace(choices, models=models), load
+    return replace(choices, lists=lists), load
 
 
 Policy = Callable[[Snapshot, Decision, ReconcileCache], Iterator[Step]]

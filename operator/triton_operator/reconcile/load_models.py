@@ -5,12 +5,14 @@ docs/decisions/0039-load-models-in-a-configmap.md
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from triton_operator.api import kinds, secrets
 from triton_operator.api.types import TritonModel
 from triton_operator.model_changes import LoadDecision, change, decide
-from triton_operator.render import Choices, load_models, template_hash
+from triton_operator.pods.rollout import is_complete
+from triton_operator.render import Choices, model_lists, template_hash
 from triton_operator.render.choices import Models
 from triton_operator.render.template_choice import models_hash
 from triton_operator.status.observation import ModelsChange
@@ -19,19 +21,24 @@ from .snapshot import Snapshot
 
 _MAX_OTHERS = 512
 """Maximum number of models that were in the spec before. Older ones are forgotten, and stay where they are loaded."""
+_MAX_UNUSED = 3
+"""Maximum number of lists that no pod has during a rollout: the Deployment may start a server of its template."""
 
 
-def decide_change(snapshot: Snapshot, choices: Choices) -> tuple[LoadDecision, Models | None]:
+def decide_change(snapshot: Snapshot, choices: Choices) -> tuple[LoadDecision, dict[str, Models]]:
     """Returns the decision about the running servers, and what the ConfigMap says from now on.
 
     Servers that start load the new models when all others have them, so that a model that doesn't load can't keep a
-    server from starting. Servers of another pod template are about to be replaced.
+    server from starting. Servers of another pod template keep their list, and are about to be replaced.
     """
     model = snapshot.model
-    if not model.changes_models:
-        return LoadDecision(), None
-    models, template = tuple(model.spec.server.load_models), template_hash(model, choices)
-    record = load_models.read(snapshot.child(kinds.CONFIG_MAP)) or Models(models)
+    lists = model_lists.read(snapshot.child(kinds.CONFIG_MAP))
+    key, template = model_lists.key(model, choices), template_hash(model, choices)
+    kept = {at: lists[at] for at in _needed(lists, snapshot, template) if at != key}
+    if not key:
+        return LoadDecision(), kept
+    models = tuple(model.spec.server.load_models)
+    record = lists.get(key) or Models(models)
     seconds, entrypoint = float(model.spec.rollout.startup_seconds), model.spec.entrypoint or ""
     indexes = snapshot.servers.indexes
     current = [s for pod in snapshot.pods if pod.is_current(template) and (s := pod.server)]
@@ -43,11 +50,23 @@ def decide_change(snapshot: Snapshot, choices: Choices) -> tuple[LoadDecision, M
     if decision.rollout and choices.template.replaced == models_hash(model):
         # A server that restarted in its pod. The servers were replaced already.
         decision = replace(decision, rollout="", failure=decision.rollout, refused=True)
-    listed = record.listed if decision.left and not decision.rollout else models
+    if decision.rollout:
+        # The new servers get a list of their own.
+        return decision, {**kept, key: record}
+    listed = record.listed if decision.left else models
     others = [name for name in dict.fromkeys((*models, *record.all)) if name not in listed]
     if not decision.left:
         others = [name for name in others if _may_be_loaded(name, snapshot)]
-    return decision, Models(listed, tuple(others[:_MAX_OTHERS]))
+    return decision, {**kept, key: Models(listed, tuple(others[:_MAX_OTHERS]))}
+
+
+def _needed(lists: Iterable[str], snapshot: Snapshot, template: str) -> set[str]:
+    """Returns the keys of the lists that servers of previous pod templates may still read."""
+    used = {pod.list_key for pod in snapshot.pods}
+    unused = sorted(set(lists) - used)
+    deployment = snapshot.deployment
+    complete = deployment is not None and is_complete(deployment, snapshot.pods, template)
+    return used.intersection(lists).union([] if complete else unused[:_MAX_UNUSED])
 
 
 def _may_be_loaded(name: str, snapshot: Snapshot) -> bool:

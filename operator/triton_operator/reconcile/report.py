@@ -129,6 +129,7 @@ def observation(
         },
         evicted=cache.evicted,
         models_change=load_models.reported(model, decision.load),
+        lists=choices.lists,
         rollout=cache.rollout,
         requested=snapshot.requested,
         thresholds=choices.thresholds,

@@ -76,7 +76,7 @@ class ChildWriter:
                 error = ApiError(refusal.code, refusal.reason, secrets.redact(refusal.message, outcome.hidden))
                 log.warning("%s: %s", name, error.message)
                 problem = self._refuse(model, obj, step.live, error, outcome)
-                if isinstance(step, Apply) and step.live is None:
+                if isinstance(step, Apply) and (step.live is None or _adds_list(step)):
                     missing.add(identity(obj))
                     if obj["kind"] == kinds.DEPLOYMENT.kind:
                         has_foreign_deployment = problem is not None and problem.reason == _TAKEN
@@ -236,6 +236,13 @@ def is_orphan(there: Any, model: str) -> bool:
         not kinds.is_deleting(there)
         and not any(reference.get("controller") for reference in metadata.get("ownerReferences", ()))
         and names.labels(model).items() <= labels.items()
+    )
+
+
+def _adds_list(step: Apply) -> bool:
+    """Returns whether the object gets a list of models for a new pod template."""
+    return step.desired["kind"] == kinds.CONFIG_MAP.kind and not (
+        step.desired["data"].keys() <= ((step.live or {}).get("data") or {}).keys()
     )
 
 

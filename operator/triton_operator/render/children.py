@@ -14,7 +14,7 @@ from . import (
     autoscaler,
     deployment,
     disruption_budget,
-    load_models,
+    model_lists,
     network_policy,
     pod_monitor,
     prometheus_rule,
@@ -28,7 +28,7 @@ CHILDREN: tuple[Child, ...] = (
     service_account.CHILD,
     # Before the Deployment, so that no server runs without them.
     network_policy.CHILD,
-    load_models.CHILD,
+    model_lists.CHILD,
     deployment.CHILD,
     # After the Deployment, so that none selects the pods of another user's with this name.
     service.CHILD,

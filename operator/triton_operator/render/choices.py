@@ -99,8 +99,9 @@ class Choices:
     """The effective thresholds. The rules contain them as fallback values."""
     prometheus: str = ""
     """URL of the Prometheus that KEDA queries; "" if none is known."""
-    models: Models | None = None
-    """What is known about spec.server.loadModels; None for a new TritonModel."""
+    lists: Mapping[str, Models] = field(default_factory=dict)
+    """The lists of models that servers load, by their keys in the ConfigMap. Without that of the chosen pod template,
+    its servers load spec.server.loadModels."""
     initial_replicas: int | None = None
     """The number of servers of a new Deployment that an autoscaler scales; None for the default."""
     autoscaler_floor: int = 0

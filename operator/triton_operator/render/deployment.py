@@ -13,7 +13,7 @@ from .child_type import Child
 from .choices import Choices, KeptTemplate
 from .common import obj
 from .delivery import init_containers, volumes
-from .kept_template import digest, pack, spec_hash
+from .kept_template import digest, pack, spec_hash, with_hash
 from .merge import merge, without
 from .server import container
 from .sizes import shared_memory, surge
@@ -35,7 +35,7 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
     autoscaler or another client that scales it.
     """
     spec = model.spec
-    template = _chosen_template(model, choices)
+    template = chosen_template(model, choices)
     packed = pack(template)
     number = spec.replicas if spec.replicas is not None else choices.initial_replicas
     replicas = {"replicas": number} if number is not None else {}
@@ -61,10 +61,10 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 def template_hash(model: TritonModel, choices: Choices) -> str:
     """Returns the hash of the pod template, which the pods have as an annotation."""
-    return str(_chosen_template(model, choices)["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+    return str(chosen_template(model, choices)["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
 
 
-def _chosen_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def chosen_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """Returns the pod template that was chosen."""
     chosen = choices.template
     return chosen.template if isinstance(chosen, KeptTemplate) else pod_template(model, choices)
@@ -95,8 +95,7 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
         }
     if replaced := choices.template.replaced:
         metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_REPLACED: replaced}
-    metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_TEMPLATE: digest(template)}
-    return template
+    return with_hash(template, digest(template))
 
 
 def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:

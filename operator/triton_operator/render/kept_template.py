@@ -17,6 +17,8 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
+from . import load_models
+
 NOT_IN_PODS = frozenset({"replicas", "autoscaling", "monitoring", "service", "network_policy", "disruption"})
 """Fields of the spec that the pod template doesn't depend on."""
 FIRST_DEFAULTS: Mapping[tuple[str, ...], Any] = {}
@@ -68,15 +70,19 @@ def digest(value: Any) -> str:
 
 
 def content(template: dict[str, Any]) -> str:
-    """Returns a hash of `template` without the annotation that contains a hash."""
+    """Returns a hash of `template` without what contains a hash."""
     return digest(with_hash(template, ""))
 
 
 def with_hash(template: dict[str, Any], text: str) -> dict[str, Any]:
-    """Returns `template` with `text` as the annotation that contains its hash."""
+    """Returns `template` with `text` where it contains its hash: in an annotation, and as the key of its models."""
     metadata = template["metadata"]
     annotations = {**metadata["annotations"], names.ANNOTATION_TEMPLATE: text}
-    return {**template, "metadata": {**metadata, "annotations": annotations}}
+    return {
+        **template,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": load_models.with_key(template["spec"], text),
+    }
 
 
 def pack(template: dict[str, Any]) -> str:

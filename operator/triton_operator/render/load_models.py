@@ -1,25 +1,25 @@
 """The models of spec.server.loadModels that servers load when they start.
 
-They are in a ConfigMap and not in the pod template, so that a change of them replaces no server
+They are in a ConfigMap and not in the pod template, so that a change of them replaces no server. Each pod template has
+a list of its own there, so that a change of both doesn't reach the servers of the previous template
 (docs/decisions/0039-load-models-in-a-configmap.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from triton_operator.api import kinds, names
+from triton_operator.api import names
 from triton_operator.api.types import TritonModel
-
-from .child_type import Child
-from .choices import Choices, Models
-from .common import obj
 
 FOLDER = "/.triton-operator/load-models"
 VOLUME = {"name": "load-models", "mountPath": FOLDER, "readOnly": True}
-LIST = f"{FOLDER}/models"
+_FILE = "models"
+LIST = f"{FOLDER}/{_FILE}"
 """The file with a model in each line."""
+FIRST_KEY = "models"
+"""The key of the list for a pod template of an earlier version, which mounts the whole ConfigMap."""
 
 
 def name(model: TritonModel) -> str:
@@ -27,30 +27,46 @@ def name(model: TritonModel) -> str:
     return names.account(model.name)
 
 
-def config_maps(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """Returns the ConfigMap with the models; none if a change of them replaces the servers."""
+def volumes(model: TritonModel) -> list[dict[str, Any]]:
+    """Returns the volume of the ConfigMap, without the key of the list; none without a ConfigMap."""
     if not model.changes_models:
         return []
-    models = choices.models or Models(tuple(model.spec.server.load_models))
-    data = {"models": _lines(models.listed), "others": _lines(models.others)}
-    return [obj(model, kinds.CONFIG_MAP, name(model), data=data)]
+    return [{"name": VOLUME["name"], "configMap": {"name": name(model), "items": [{"key": "", "path": _FILE}]}}]
 
 
-def read(config_map: Mapping[str, Any] | None) -> Models | None:
-    """Returns the models in the ConfigMap; None without one."""
-    if config_map is None:
-        return None
-    data = config_map.get("data") or {}
-    return Models(*(tuple(data.get(key, "").split()) for key in ("models", "others")))
+def with_key(pod_spec: dict[str, Any], key: str) -> dict[str, Any]:
+    """Returns the spec of a pod template with `key` as that of its list, unless an earlier version has rendered it."""
+    if _key(pod_spec) in (None, FIRST_KEY):
+        return pod_spec
+    items = [{"key": key, "path": _FILE}]
+    return {
+        **pod_spec,
+        "volumes": [
+            {**volume, "configMap": {**volume["configMap"], "items": items}} if is_list(volume) else volume
+            for volume in pod_spec["volumes"]
+        ],
+    }
 
 
-def _lines(models: Iterable[str]) -> str:
-    return "".join(f"{model}\n" for model in models)
+def key_of(pod_spec: Mapping[str, Any]) -> str:
+    """Returns the key of the list that these pods mount; "" if they mount none."""
+    return _key(pod_spec) or ""
 
 
-def volumes(model: TritonModel) -> list[dict[str, Any]]:
-    """Returns the volume of the ConfigMap; none without one."""
-    return [{"name": VOLUME["name"], "configMap": {"name": name(model)}}] if model.changes_models else []
+def is_list(volume: Any) -> bool:
+    """Returns whether this is the volume of the ConfigMap, or what the user's podTemplate has put in its place."""
+    return isinstance(volume, Mapping) and volume.get("name") == VOLUME["name"]
+
+
+def _key(pod_spec: Mapping[str, Any]) -> str | None:
+    """Returns the key of the list, "" for one that isn't set yet; None without the ConfigMap."""
+    for volume in pod_spec.get("volumes") or ():
+        match volume.get("configMap") if is_list(volume) else None:
+            case {"items": [{"key": str(key), "path": "models"}]}:
+                return key
+            case {"name": str(), **rest} if "items" not in rest:
+                return FIRST_KEY
+    return None
 
 
 def mounts(model: TritonModel) -> list[dict[str, Any]]:
@@ -68,6 +84,3 @@ def check_flags(model: TritonModel) -> list[str]:
     if model.changes_models:
         return [f"--load-models-file={LIST}"]
     return [f"--load-models={','.join(model.spec.server.load_models)}"] if model.spec.server.load_models else []
-
-
-CHILD = Child(kinds.CONFIG_MAP, config_maps)

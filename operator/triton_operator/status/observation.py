@@ -12,6 +12,7 @@ from triton_operator.api.status import AutoscalingStatus, RepairStatus
 from triton_operator.api.thresholds import ThresholdKey, Thresholds
 from triton_operator.pods import Pod, Problem
 from triton_operator.render.children import CHILDREN
+from triton_operator.render.choices import Models
 
 Object = Mapping[str, Any]
 
@@ -81,6 +82,8 @@ class Observation:
     """The server that this reconcile has evicted."""
     models_change: ModelsChange | None = None
     """A change of spec.server.loadModels that isn't complete."""
+    lists: Mapping[str, Models] = field(default_factory=dict)
+    """The lists of models that servers load when they start, by their keys in the ConfigMap."""
     rollout: str = ""
     """Why a change of spec.server.loadModels replaces the servers; "" if it doesn't."""
     requested: Thresholds = field(default_factory=lambda: Thresholds({}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from support import gen
 from triton_operator.api import names
 from triton_operator.render import Choices, choose, render
 from triton_operator.render.choices import Models, NewTemplate
-from triton_operator.render.load_models import read
+from triton_operator.render.load_models import key_of
+from triton_operator.render.model_lists import read
 
 OLD, NEW = Choices("operator:1", "Copy"), Choices("operator:2", "Copy")
 
@@ -38,7 +40,8 @@ def test_the_models_are_in_a_configmap_and_not_in_the_template() -> None:
     choices = choose(model("a", "c"), live, NEW)
     assert child(model("a", "c"), choices) == live
     assert choices.template == NewTemplate()
-    assert read(child(model("a", "c"), choices, "ConfigMap")) == Models(("a", "c"))
+    key = key_of(live["spec"]["template"]["spec"])
+    assert read(child(model("a", "c"), choices, "ConfigMap")) == {key: Models(("a", "c"))}
     server, check = (
         next(c for c in live["spec"]["template"]["spec"][kind] if c["name"] == name)
         for kind, name in (("containers", "triton"), ("initContainers", "check"))
@@ -63,8 +66,9 @@ def test_a_change_replaces_servers_that_the_operator_cannot_change(flag: str) ->
 
 
 def test_the_configmap_has_what_is_known() -> None:
-    models = Models(("a",), ("b", "c"))
-    assert read(child(model("a", "b"), Choices("t", "Copy", models=models), "ConfigMap")) == models
+    key = key_of(deployed("a", "b")["spec"]["template"]["spec"])
+    lists = {key: Models(("a",), ("b", "c")), "models": Models(("d",), ("e",)), "0a": Models((), ())}
+    assert read(child(model("a", "b"), replace(OLD, lists=lists), "ConfigMap")) == lists
 
 
 @pytest.mark.parametrize("spec", [
