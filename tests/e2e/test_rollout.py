@@ -78,6 +78,25 @@ def test_a_broken_repository_keeps_the_old_servers_and_is_reported(
     assert set(traffic.result["grpc"]["versions"]) == {"v1", "v2"}
 
 
+def test_the_old_servers_entrypoint_holds_while_the_new_one_does_not_load(
+    cluster: Cluster, namespace: Namespace, load: Loader
+) -> None:
+    """What alerts, thresholds and autoscalers count is what clients get answers from."""
+    namespace.deploy("echo", cluster.image(change="v1"))
+    with load("echo") as traffic:
+        renamed = cluster.image(change="renamed")
+        namespace.api.apply(namespace.model("echo", renamed, entrypoint="other"))
+        message = namespace.wait_for_condition("echo", "Progressing", "False", "ModelLoadFailed")
+        assert "the labels are from Wednesday" in message
+        model = namespace.api.get("TritonModel", "echo")
+        assert model["status"]["entrypoint"] == "echo"
+        assert condition(model, "Ready")["message"] == "echo answers"
+        model = namespace.deploy("echo", cluster.image(change="two"), entrypoint="other")
+        assert model["status"]["entrypoint"] == "other"
+        assert condition(model, "Ready")["message"] == "other answers"
+    assert traffic.failures() == []
+
+
 def test_kubectl_rollout_restart_fails_no_request(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
     namespace.deploy("echo", cluster.image(), replicas=2)
     uids = {p["metadata"]["uid"] for p in namespace.pods("echo")}

@@ -21,9 +21,10 @@ from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.pods import Pod, Problem
 from triton_operator.render import endpoint
-from triton_operator.status.assess import assess, entry
+from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
 from triton_operator.status.observation import Monitoring, Observation, Scaler
+from triton_operator.status.served import served
 from triton_repository_check import report
 
 Json = dict[str, Any]
@@ -151,7 +152,7 @@ def test_assess_returns_a_valid_and_stable_status(
         )  # fmt: skip
         for pod in observed.pods:
             assert pod.server is None or pod.server.pod == pod.name
-        entry(model, observed.pods, status)
+        served(model, observed.pods, observed.template, status)
         after = assess(model, observed, endpoint(model), status, now)
         assert_valid(after)
         # The same observation changes nothing the second time.

@@ -19,6 +19,7 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.render import start
 from triton_operator.render.delivery import BUSYBOX
 from triton_operator.status.models import model_states
+from triton_operator.status.served import Expected
 
 pytestmark = pytest.mark.server
 
@@ -149,7 +150,7 @@ def test_says_that_shared_memory_is_full(tmp_path: Path, busybox: Path) -> None:
         with urllib.request.urlopen(index, timeout=10) as response:
             (row,) = (row for row in json.load(response) if row["name"] == "many")
     entry = IndexEntry(row["name"], row["version"], row["state"], row["reason"])
-    (state,) = model_states(gen.model(), {"pod": (entry,)}, None, shared_memory="8Mi")
+    (state,) = model_states(gen.NAME, {"pod": (entry,)}, Expected(["many"]), shared_memory="8Mi")
     assert state.reason.startswith("/dev/shm (8Mi) is full: less than 1Mi is free. Raise spec.server.sharedMemory")
 
 

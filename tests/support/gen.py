@@ -275,12 +275,21 @@ def checked(report: Object) -> Modifier:
     return modify
 
 
-def report(*models: str, entrypoint: str | None = None, findings: list[Object] | None = None) -> Object:
-    """Returns the repository check's termination message as a JSON object."""
+def report(
+    *models: str,
+    entrypoint: str | None = None,
+    findings: list[Object] | None = None,
+    decoupled: list[str] | None = None,
+) -> Object:
+    """Returns the repository check's termination message as a JSON object. `decoupled`: None for an older check's."""
+    about = [{} if decoupled is None else {"decoupled": m in decoupled} for m in models]
     return {
         "ok": not findings,
         "entrypoint": entrypoint,
-        "models": [{"name": m, "versions": [1], "ensemble": m == entrypoint} for m in models],
+        "models": [
+            {"name": m, "versions": [1], "ensemble": m == entrypoint, **more}
+            for m, more in zip(models, about, strict=True)
+        ],
         "modelCount": len(models),
         "sharedMemory": {"need": 0, "have": -1},
         "findings": findings or [],

@@ -29,7 +29,7 @@ from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.rules.streaming import measured
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
-from triton_operator.status.assess import decoupled, entry
+from triton_operator.status.served import served
 
 from .write_children import is_orphan
 
@@ -127,13 +127,14 @@ class SnapshotReader:
             fresh = replace(fresh, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
         started = [(pod, server) for pod in pods if (server := pod.server)]
         running = [server for _, server in started]
+        open_servers = [server for pod, server in started if not server_access.closes_index(pod.arguments)]
         models = model.spec.server.load_models
         changes = self._prober.changes.outcomes(key, models, running) if model.changes_models else {}
         if not model.changes_models:
             self._prober.changes.forget(key)
         servers = self._prober.servers.track(
             key,
-            [] if server_access.closes_index(model.spec.server.args) else running,
+            open_servers,
             explicit=model.is_explicit,
             entrypoint=fresh.entrypoint,
             gpu_models={server.uid: pod.gpu_models for pod, server in started},
@@ -186,18 +187,16 @@ class SnapshotReader:
     ) -> Choices:
         annotations = deployment["metadata"].get("annotations", {}) if deployment else {}
         template = annotations.get(names.ANNOTATION_TEMPLATE, "")
-        # The last pods count, as in the status.
-        pods = tuple(sorted(pods, key=lambda pod: pod.is_current(template)))
-        entrypoint, entrypoint_type = entry(model, pods, before)
+        now_served = served(model, pods, template, before)
         undecided = deployment is None and model.spec.model_image.delivery == "Auto"
         return replace(
             self._defaults,
             delivery=self._delivery() if undecided else self._defaults.delivery,
             replicas=max(before.replicas, 1),
             # An ensemble has different rules, so there are none until the type of the entrypoint is known.
-            entrypoint=entrypoint if entrypoint_type else "",
-            ensemble=entrypoint_type == "Ensemble",
-            decoupled=tuple(decoupled(pods, before)),
+            entrypoint=now_served.entrypoint if now_served.type else "",
+            ensemble=now_served.type == "Ensemble",
+            decoupled=tuple(now_served.decoupled),
             thresholds=thresholds.effective_of(raw, requested),
             cluster=self._cluster(),
         )

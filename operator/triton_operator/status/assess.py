@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from triton_operator.api import kubernetes_versions, names, secrets, server_access
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import (
-    MAX_DECOUPLED,
     MAX_EVICTIONS,
     MODELS_LOADED,
     PROGRESSING,
@@ -37,6 +35,7 @@ from .conditions import condition, settle
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .monitoring_available import monitoring_available
 from .observation import ModelsChange, Object, Observation
+from .served import expected, served
 from .threshold_live import threshold_live
 
 MAX_NAMED = 3
@@ -57,32 +56,6 @@ _CLOSED = (
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
 
-def _last_report(pods: Sequence[Pod]) -> Report | None:
-    """Returns the report of the repository check in the last pod that has one."""
-    return next((r for p in reversed(pods) if p.is_alive and (r := p.check_report)), None)
-
-
-def decoupled(pods: Sequence[Pod], before: TritonModelStatus) -> list[str]:
-    """Returns the decoupled models, from the repository check in a pod, or the last status."""
-    report = _last_report(pods)
-    # The check of an older operator doesn't say it.
-    if report is None or any(m.decoupled is None for m in report.models):
-        return before.decoupled
-    return [m.name for m in report.models if m.decoupled][:MAX_DECOUPLED]
-
-
-def entry(
-    model: TritonModel, pods: Sequence[Pod], before: TritonModelStatus
-) -> tuple[str, Literal["", "Ensemble", "Model"]]:
-    """Returns the entrypoint and its type, from the spec, the repository check in a pod, or the last status."""
-    report = _last_report(pods)
-    name = model.spec.entrypoint or (report.entrypoint if report else None) or before.entrypoint
-    line = next((m for m in (report.models if report else ()) if m.name == name), None)
-    if line is None:
-        return name, before.entrypoint_type if name == before.entrypoint else ""
-    return name, "Ensemble" if line.ensemble else "Model"
-
-
 def assess(
     model: TritonModel, observed: Observation, endpoint: str, before: TritonModelStatus, now: str
 ) -> TritonModelStatus:
@@ -90,16 +63,13 @@ def assess(
     living = [p for p in observed.pods if p.is_alive]
     current = [p for p in living if p.is_current(observed.template)]
     ready = [p for p in living if p.is_ready]
-    report = next((r for p in current + living if (r := p.check_report)), None)
-    entrypoint, entrypoint_type = entry(model, [*living, *current], before)
-    newest = {n: index for n, index in observed.servers.indexes.items() if n in {p.name for p in current}}
-    # Before the next answer of a server, a model that it doesn't list may have been loaded already.
-    change = observed.models_change
-    loading = observed.servers.pending if change is None else not change.refused
-    coming = model.spec.server.load_models if loading else ()
-    # During a rollout of a new model image the new pods' models count.
-    size = next((p.shared_memory for p in current + living), "")
-    models = _redacted(model, model_states(model, newest or observed.servers.indexes, report, coming, size))
+    now_served = served(model, living, observed.template, before)
+    entrypoint = now_served.entrypoint
+    # During a rollout the new servers' models count, as soon as one of them answers.
+    newest = [p for p in current if p.name in observed.servers.indexes]
+    answering = newest or [p for p in living if p.name in observed.servers.indexes]
+    report = next((r for p in answering or current + living if (r := p.check_report)), None)
+    models = _redacted(model, _models(model, observed, answering, report))
     problem = _first_problem(model, observed, current, models if newest else [])
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
@@ -123,8 +93,8 @@ def assess(
         models=bounded(models),
         loaded=loaded(models) or ("" if ready else _declared(report)),
         entrypoint=entrypoint,
-        entrypoint_type=entrypoint_type,
-        decoupled=decoupled([*living, *current], before),
+        entrypoint_type=now_served.type,
+        decoupled=now_served.decoupled,
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         autoscaling=observed.scaler.scaling,
@@ -140,6 +110,21 @@ def assess(
         selector=names.as_query(observed.selector),
         endpoint=endpoint,
     )
+
+
+def _models(
+    model: TritonModel, observed: Observation, answering: Sequence[Pod], report: Report | None
+) -> list[ModelStatus]:
+    """Returns the models of the servers in these pods, which have the same pod template."""
+    if not answering:
+        return []
+    first = answering[0]
+    wanted = expected(model, first, observed.template, report, observed.lists)
+    # Before the next answer of a server, a model that it doesn't list may have been loaded already.
+    change = observed.models_change
+    loading = observed.servers.pending if change is None else not change.refused
+    indexes = {p.name: observed.servers.indexes[p.name] for p in answering}
+    return model_states(model.name, indexes, wanted, wanted.names if loading else (), first.shared_memory)
 
 
 def _calibration(model: TritonModel, observed: Observation, current: Sequence[Pod]) -> CalibrationStatus | None:

@@ -10,10 +10,10 @@ from decimal import Decimal
 from triton_operator.api.quantity import mebibytes
 from triton_operator.api.servers import UNLOADED, Index, IndexEntry
 from triton_operator.api.status import ModelStatus
-from triton_operator.api.types import TritonModel
 from triton_operator.pods import Problem
 from triton_operator.render.delivery import SHM
-from triton_repository_check.report import Report
+
+from .served import Expected
 
 READY = "READY"
 MISSING = "MISSING"
@@ -32,23 +32,24 @@ _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configura
 
 
 def model_states(
-    model: TritonModel,
+    model: str,
     indexes: Mapping[str, Index],
-    report: Report | None,
+    expected: Expected,
     coming: Collection[str] = (),
     shared_memory: str = "",
 ) -> list[ModelStatus]:
     """Returns the models that the servers should have loaded, and all others that a server reports.
 
     Returns at most MAX_MODELS models, the expected ones first. If servers report different states of a model, the
-    worst one counts. `pods` is the number of servers on which the model is READY. `coming`: models that are about to be
-    loaded. `shared_memory`: the size of the servers' /dev/shm, "" if it isn't known.
+    worst one counts. `pods` is the number of servers on which the model is READY. `model`: the name of the TritonModel.
+    `coming`: models that are about to be loaded. `shared_memory`: the size of the servers' /dev/shm, "" if it isn't
+    known.
     """
     if not indexes:
         return []
-    expected_names = set(expected(model, report))
+    expected_names = set(expected.names)
     entries = [
-        _with_advice(entry, model.name, shared_memory)
+        _with_advice(entry, model, shared_memory)
         for pod in sorted(indexes)
         for entry in indexes[pod]
         if entry.reason != UNLOADED or (entry.name in expected_names and entry.name not in coming)
@@ -60,9 +61,7 @@ def model_states(
         key = entry.name, entry.version
         if key in rows or len(rows) < MAX_MODELS:
             rows.setdefault(key, []).append(entry)
-    # A client that loads a model through the API reaches only one server. The others don't need that model.
-    explicit = model.spec.server.model_control == "explicit"
-    needed = expected_names if explicit else {name for name, _ in rows}
+    needed = {name for name, _ in rows} if expected.everywhere else expected_names
     return [
         _status(name, version, row, len(indexes), everywhere=name in needed, coming=name in coming)
         for (name, version), row in sorted(rows.items())
@@ -86,13 +85,6 @@ def _full(reason: str, shared_memory: str) -> str:
     free = f": less than {mebibytes(Decimal(needed[1]))} is free" if needed else ""
     where = SHM["mountPath"]
     return f"{where}{size} is full{free}. Raise spec.server.sharedMemory, or lower the instances of Python models"
-
-
-def expected(model: TritonModel, report: Report | None) -> list[str]:
-    """Returns the names of the models that should be loaded, according to the spec and the repository check."""
-    if model.spec.server.model_control == "explicit":
-        return list(model.spec.server.load_models)
-    return [m.name for m in report.models] if report else []
 
 
 def loaded(models: Sequence[ModelStatus]) -> str:

@@ -23,6 +23,7 @@ from integration.monitoring.steps import (
 )
 from support import clock, controlplane, gen, operator_process
 from support.api import Api, eventually, steady
+from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import make
 
@@ -139,3 +140,26 @@ def test_restarted_operator_applies_nothing(engine: str, kind: str, kubeconfig: 
         eventually(lambda: operator.reconciles(result="ok") >= 1, SOON, lambda: operator.log)
         assert "applied" not in operator.log
         assert operator.stop() == 0
+
+
+def test_the_rules_count_the_old_entrypoint_until_a_new_server_is_ready(
+    own: Api, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """The new image has another entrypoint, and its servers don't get ready."""
+    with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
+        make(own, autoscaling={"max": 3})
+        serving(own, operator, pod="old")
+        rules, load = versions(own, "PrometheusRule"), ', model="detection"'
+        assert load in str(own.get("PrometheusRule", gen.NAME))
+        own.patch("TritonModel", gen.NAME, {"spec": {"modelImage": {"reference": "r:v2"}}})
+        eventually(lambda: own.get("TritonModel", gen.NAME)["status"]["observedGeneration"] == 2, SOON)
+        renamed = gen.checked(gen.report("det2", entrypoint="det2"))
+        add_pod(own, renamed, gen.not_ready, gen.put("status.podIP", ""), name="new")
+        wait_for_condition(own, "Progressing", "True", "RollingOut")
+        eventually(lambda: own.get("TritonModel", gen.NAME)["status"].get("replicas") == 2, SOON)
+        assert versions(own, "PrometheusRule") == rules
+        assert own.get("TritonModel", gen.NAME)["status"]["entrypoint"] == "detection"
+        wait_for_condition(own, "Ready", "True", "EntrypointAnswers")
+        add_pod(own, renamed, gen.put("status.podIP", ""), name="new")
+        eventually(lambda: ', model="det2"' in str(own.get("PrometheusRule", gen.NAME)), SOON, lambda: operator.log)
+        assert load not in str(own.get("PrometheusRule", gen.NAME))

@@ -252,7 +252,7 @@ def test_redacts_sensitive_values_in_the_server_log() -> None:
 
 
 def test_redacts_sensitive_values_in_the_reason_of_a_model() -> None:
-    index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", LEAKED),)}
+    index = {pod()["metadata"]["name"]: (IndexEntry("b", "1", "UNAVAILABLE", LEAKED),)}
     status = judge(pod(not_ready), indexes=index, spec=SECRETIVE)
     assert "hunter22" not in status.model_dump_json()
     assert message(status, "ModelsLoaded") == f"b: {REDACTED}"
@@ -416,7 +416,7 @@ def test_reports_why_an_answer_cannot_be_used(unusable: dict[str, str], words: s
 
 def test_reports_that_the_status_has_only_the_first_5000_models() -> None:
     index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MAX_MODELS))
-    status = judge(pod(), indexes={gen.NAME: index})
+    status = judge(pod(), indexes={pod()["metadata"]["name"]: index})
     assert message(status, "ModelsLoaded").endswith("; the operator reports only the first 5000 models")
 
 
