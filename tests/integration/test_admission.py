@@ -105,6 +105,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**explicit("b", "c"), **health("d/x.json")}, "healthRequest.file is of a model that may not be loaded"),
     ({**server(args=["--http-restricted-api=trace,inference:key=$(KEY)"]), **health("a/x.json")},
      "healthRequest needs inference without a key"),
+    ({**server(args=["--cache-config=local,size=1000000"]), **health("a/x.json"),
+      **config("a", response_cache={"enable": True})}, "a cache would answer healthRequest"),
     *((health(file), "spec.healthRequest.file in body should match") for file in
       ("x.json", "/a/x.json", "a/../x.json", "../x.json", "a/b/x.json", "a/$(id)", "a/x y", "a/.x", "a b/x", "a/x\n")),
     (explicit("a,b"), "loadModels needs one model per item, without commas: write [a, b] instead of ['a,b']"),
@@ -304,6 +306,9 @@ ACCEPTED: list[dict[str, Any]] = [
     config("net", "Détection-🚦", max_batch_size=0, dynamic_batching={}, instance_group=[{"gpus": [0, 1]}],
            parameters={"a": {"string_value": "$$X"}}, version_policy={"specific": {"versions": [3]}}),
     {**server(args=["--model-config-name=fast"]), "models": []},
+    {**server(args=["--cache-config=local,size=1000000"]), **health("a/x.json"),
+     **config("b", response_cache={"enable": True})},
+    {**health("a/x.json"), **config("a", response_cache={"enable": True})},
     resources(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1000m", "memory": "1024Mi"}),
     resources(limits={"nvidia.com/gpu": 1}, requests={"nvidia.com/gpu": "1"}),
     resources(requests={"cpu": ".5", "memory": "1e9"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import threading
 import urllib.error
@@ -67,9 +68,12 @@ def server(busybox: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     (model / "health.json").write_text(json.dumps(request(7)))
     (model / "raw").write_bytes(bytes([7, 0, 0, 0]))
     (model / "wrong.json").write_text(json.dumps({"inputs": []}))
+    cached = folder / "cached"
+    shutil.copytree(model, cached)
+    (cached / "config.pbtxt").write_text(CONFIG + "response_cache { enable: true }\n")
     # The user's proxy isn't for this request.
     limits = (f"--volume={busybox}:{BUSYBOX}:ro", "--env=http_proxy=http://127.0.0.1:1")
-    with serving(folder, limits=limits) as server:
+    with serving(folder, limits=limits, options=["--cache-config=local,size=1000000"]) as server:
         yield server
 
 
@@ -161,6 +165,15 @@ def test_a_server_that_hangs_is_not_ready(server: Server) -> None:
         code, words = eventually(lambda: (result := probe(server, seconds=1))[0] and result, 60)
     assert code == 1
     assert words.strip() == "the health request /models/0/echo/health.json: no answer in time"
+
+
+def test_a_cache_answers_for_a_model_that_hangs(server: Server) -> None:
+    """So the repository check refuses a response cache there: TR515."""
+    assert probe(server, "cached/health.json") == (0, "")
+    with state(server, "hangs"):
+        # The last answer may be of the second in which the first probe began.
+        eventually(lambda: probe(server, seconds=1)[0] == 1, 60)
+        assert probe(server, "cached/health.json") == (0, "")
 
 
 def test_a_server_with_much_work_is_ready(server: Server) -> None:

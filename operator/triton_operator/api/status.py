@@ -164,7 +164,8 @@ class TritonModelStatus(Base):
     loaded: Text = ""
     """Number of loaded models, of the models that should be loaded, e.g. 4/4."""
     entrypoint: Text = ""
-    """The model that clients call. During a rollout, that of the previous spec until a server of the new one is ready."""
+    """The model that clients call. During a rollout, that of the previous spec until a server of the new one is ready.
+    """
     entrypoint_type: Literal["", "Ensemble", "Model"] = ""
     """Ensemble or Model. The parts of an ensemble have request counters of their own."""
     decoupled: Annotated[list[Text], Field(max_length=MAX_DECOUPLED)] = []

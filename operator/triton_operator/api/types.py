@@ -538,6 +538,14 @@ class TritonModelSpec(Base):
             "healthRequest needs inference without a key: remove inference from --http-restricted-api",
         ),
         rule(
+            "!has(self.healthRequest) || !has(self.models) || !has(self.server.args) "
+            "|| !self.server.args.exists(a, a.startsWith('--cache-config') || a.startsWith('--response-cache')) "
+            "|| !self.models.exists(m, m.name == self.healthRequest.file.split('/')[0] "
+            "&& has(m.config.response_cache) && has(m.config.response_cache.enable) && m.config.response_cache.enable)",
+            "a cache would answer healthRequest, also while the model hangs: remove response_cache of this model from "
+            "models, or use a file of another model",
+        ),
+        rule(
             "!has(self.models) || size(self.models) == 0 || !has(self.server.args) "
             "|| !self.server.args.exists(a, a.startsWith('--model-config-name'))",
             "models sets fields of config.pbtxt, which Triton doesn't read with the flag --model-config-name: remove "

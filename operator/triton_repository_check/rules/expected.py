@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_repository_check.findings import Finding
-from triton_repository_check.graph import EntrypointError, entrypoint
+from triton_repository_check.graph import EntrypointError, entrypoint, parts
 from triton_repository_check.model import Repository
 from triton_repository_check.rules.base import Expected, error, near, warning
 
@@ -39,6 +39,26 @@ def health_request(repository: Repository, expected: Expected) -> Iterator[Findi
         f"spec.healthRequest.file names {expected.health_request!r}, which isn't in the repository",
         f"did you mean {close!r}?" if close else "correct it, or add the file to the folder of the model in the image",
     )
+
+
+def cached_health_request(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR515: the cache answers spec.healthRequest, also while the model hangs, because each request is the same."""
+    if expected.health_request is None or expected.flags is None or not expected.flags.response_cache:
+        return
+    asked = expected.health_request.partition("/")[0]
+    for name in sorted(parts(repository, asked)):
+        model = repository.models.get(name)
+        if model is None or model.config is None or not model.config.response_cache.enable:
+            continue
+        yield error(
+            model.config_path,
+            "TR515",
+            f"the cache answers the health request of {asked!r}"
+            + (f" in its step {name!r}" if name != asked else "")
+            + ", so that it passes while the model hangs",
+            "remove response_cache, name a file of another model in spec.healthRequest, or remove that",
+            model.where.find("response_cache"),
+        )
 
 
 def entry(repository: Repository, expected: Expected) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from support.mutations import add, edit, folder, move, remove, write
 from triton_repository_check import check_table, rules
 from triton_repository_check.check_table import CODES
 from triton_repository_check.rules.base import each_model
+from triton_repository_check.server_flags import ServerFlags
 from unit.repository.gen import MODEL_PY, NET, NETWORK, PRE, brief, findings, good
 
 DETECT = "detect/config.pbtxt"
@@ -422,6 +423,22 @@ class TestExpected:
         (root / "net" / "health.json").write_text("{}")
         (finding,) = findings(root, health_request="net/healthy.json")
         assert "net/health.json" in finding.remedy
+
+    @pytest.mark.parametrize("cached", ["net", "detect"])
+    def test_rejects_a_health_request_that_a_cache_answers(self, tmp_path, cached):
+        """The ensemble detect has the step net."""
+        cache = "response_cache { enable: true }\n"
+        root = good(tmp_path, add(f"{cached}/config.pbtxt", cache), write("detect/health.json", "{}"))
+        with_cache = {"flags": ServerFlags(response_cache=True)}
+        (finding,) = findings(root, health_request="detect/health.json", **with_cache)
+        assert brief([finding])[0].startswith(f"error TR515 {cached}/config.pbtxt:")
+        assert ("in its step 'net'" in finding.message) == (cached == "net")
+        assert findings(root, **with_cache) == ()
+        root = good(tmp_path / "other", add("detect/config.pbtxt", cache), write("net/health.json", "{}"))
+        assert findings(root, health_request="net/health.json", **with_cache) == ()
+        # Without a cache in the server, Triton ignores the field.
+        codes = [f.code for f in findings(root, health_request="net/health.json", flags=ServerFlags())]
+        assert codes == ["TR506"]
 
     def test_warns_about_too_little_shared_memory(self, tmp_path):
         assert brief(findings(good(tmp_path), shared_memory=64 * 2**20)) == ["warning TR504 ."]
