@@ -9,6 +9,7 @@ import pytest
 from support.api import Object, condition, eventually
 from support.cluster import Cluster, Namespace
 from support.load import load
+from triton_operator.api import names
 
 pytestmark = pytest.mark.e2e
 
@@ -42,13 +43,37 @@ def test_replaces_a_server_that_stops_answering(cluster: Cluster, namespace: Nam
     assert (repair["reason"], repair["server"]) == ("HealthRequestFailed", victim)
     assert len(status(namespace, fault)["evictions"]) == 1
     namespace.wait_until_complete(fault)
-    names = {pod["metadata"]["name"] for pod in namespace.pods(fault) if "deletionTimestamp" not in pod["metadata"]}
-    assert other in names
-    assert victim not in names
+    left = {pod["metadata"]["name"] for pod in namespace.pods(fault) if "deletionTimestamp" not in pod["metadata"]}
+    assert other in left
+    assert victim not in left
     eventually(lambda: "HealthRequestFailed" in namespace.kubectl("events", f"--for=tritonmodel/{fault}"), 60)
     with load(namespace, fault, 20) as traffic:
         namespace.wait_until_complete(fault)
     assert traffic.failures() == []
+
+
+def test_a_server_without_a_node_keeps_no_other_from_being_replaced(cluster: Cluster, namespace: Namespace) -> None:
+    """The node has room for one server. Nobody gets an answer, so it is replaced although no other server answers."""
+    term = {
+        "labelSelector": {"matchLabels": names.selector("alone")},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    model = namespace.model("alone", cluster.image(change="breaks"), **SPEC, podTemplate={"spec": {"affinity": apart}})
+    namespace.api.apply(model)
+    namespace.wait_for_condition("alone", "Progressing", "False", "Unschedulable")
+    namespace.wait_for_condition("alone", "Ready", "True", "EntrypointAnswers")
+    (victim,) = (
+        p["metadata"]["name"] for p in namespace.pods("alone") if condition(p, "Ready").get("status") == "True"
+    )
+    switch(namespace, victim, "touch", "broken")
+    words = namespace.wait_for_condition("alone", "Ready", "False", "StoppedAnswering")
+    repair = eventually(
+        lambda: status(namespace, "alone").get("lastRepair"), 240, lambda: namespace.conditions_text("alone")
+    )
+    assert repair["server"] == victim
+    assert f"{victim} is evicted at" in words or f"{victim} isn't evicted" in words, words
+    namespace.wait_for_condition("alone", "Ready", "True", "EntrypointAnswers")
 
 
 def test_replaces_none_while_all_fail(cluster: Cluster, namespace: Namespace) -> None:
@@ -71,6 +96,7 @@ def test_replaces_none_while_all_fail(cluster: Cluster, namespace: Namespace) ->
     assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in namespace.pods("all")} == pods
     ready = condition({"status": status(namespace, "all")}, "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "StoppedAnswering")
+    assert "isn't evicted, because no server answers" in ready["message"]
     assert not status(namespace, "all").get("evictions")
     switch(namespace, first, "rm", "broken")
     repair = eventually(

@@ -136,6 +136,7 @@ def pod(*modifiers: Modifier, name: str = "detection-abc-1", template: str = TEM
             "namespace": NAMESPACE,
             "uid": f"uid-of-{name}",
             "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": names.labels(NAME),
             "annotations": {names.ANNOTATION_TEMPLATE: template},
         },

@@ -18,7 +18,7 @@ from support.reconciling import KEY, Accepting, Answers, Object, reconciler
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer
-from triton_operator.api.servers import IndexEntry, RunningServer, Sample, ServerAnswers, Subject
+from triton_operator.api.servers import ChangeOutcome, IndexEntry, RunningServer, Sample, ServerAnswers, Subject
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
@@ -484,3 +484,41 @@ def test_servers_that_would_wait_for_their_list_are_not_started() -> None:
     store.put(gen.raw(spec("a", 3), gen.put("metadata.resourceVersion", "2000"), gen.put("metadata.generation", 3)))
     subject.reconcile(KEY)
     assert deployed() == (first[0], 3)
+
+
+class Evicting(Accepting):
+    """`evicted`: the names of the evicted pods."""
+
+    def __init__(self, *modifiers: gen.Modifier) -> None:
+        super().__init__(*modifiers)
+        self.evicted = list[str]()
+
+    def evict(self, pod: Object) -> None:
+        self.evicted.append(pod["metadata"]["name"])
+
+
+class Refused(Changes):
+    """Triton has refused a model on the server `works`."""
+
+    def outcomes(self, *_: Any) -> dict[str, Any]:
+        return {"uid-of-works": ChangeOutcome("Refused", "no such model")}
+
+
+def test_a_model_that_triton_refused_keeps_no_server_from_being_replaced() -> None:
+    server = {"modelControl": "explicit", "loadModels": ["a", "nothing"]}
+    request = {"file": "a/health.json"}
+    spec = gen.put(
+        "spec", {"modelImage": {"reference": "a"}, "entrypoint": "a", "server": server, "healthRequest": request}
+    )
+    now, api, store, answers = datetime(2026, 1, 1, 2, tzinfo=UTC), Evicting(spec), Store(), Refused()
+    subject = reconciler(api, store, answers=answers, clock=lambda: now)
+    store.put(gen.raw(spec, gen.put("metadata.resourceVersion", "2")))
+    subject.reconcile(KEY)
+    (deployment,) = store.of_kind(KEY, "Deployment")
+    hashed = deployment["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
+    store.put(gen.pod(name="works", template=hashed))
+    store.put(gen.pod(gen.stopped_answering(), name="hangs", template=hashed))
+    index = (IndexEntry("a", "1", "READY", ""),)
+    answers.of_servers = ServerAnswers({"works": index, "hangs": index})
+    subject.reconcile(KEY)
+    assert api.evicted == ["hangs"]

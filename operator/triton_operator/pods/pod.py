@@ -79,6 +79,35 @@ class Pod:
         return time if time > datetime.fromisoformat(began) else None
 
     @property
+    def created(self) -> datetime:
+        return datetime.fromisoformat(self.raw["metadata"]["creationTimestamp"])
+
+    @property
+    def ends(self) -> datetime | None:
+        """The time at which it ends at the latest, if its node answers; None if it isn't being deleted."""
+        time = self.raw["metadata"].get("deletionTimestamp")
+        return datetime.fromisoformat(time) if time else None
+
+    @property
+    def server_began(self) -> datetime | None:
+        """The time of the last start of its server; None if that doesn't run."""
+        began = self.container(names.CONTAINER_SERVER).get("state", {}).get("running", {}).get("startedAt")
+        return datetime.fromisoformat(began) if began else None
+
+    @property
+    def server_is_ready(self) -> bool:
+        """Whether its server is ready. The pod may not be, because of a sidecar or of its node."""
+        return bool(self.container(names.CONTAINER_SERVER).get("ready"))
+
+    @property
+    def start_seconds(self) -> float | None:
+        """The seconds from its creation until it was ready; None if it isn't ready, or its server has restarted."""
+        ready = self.condition("Ready").get("lastTransitionTime")
+        if not self.is_ready or self.restarts or not ready:
+            return None
+        return (datetime.fromisoformat(ready) - self.created).total_seconds()
+
+    @property
     def restarts(self) -> int:
         """The number of restarts of its server."""
         return int(self.container(names.CONTAINER_SERVER).get("restartCount", 0))

@@ -24,6 +24,8 @@ class ReconcileCache:
       hash of its fields that concern pods.
     - `evicted`: the server that was evicted, until it is in the status.
     - `eviction_refusal`: until when no server is evicted, because the API server has refused it, and the problem.
+    - `stopped`: uid of a pod → since when the operator has seen that its server doesn't answer.
+    - `start`: the hash of a pod template, and the shortest time in which a server of it became ready, in seconds.
     - `merged`: the last status that was written, and what became of it, because another field manager has items in it.
     - `kubernetes`: the cluster's version at the last reconcile.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
@@ -39,6 +41,8 @@ class ReconcileCache:
     pods_spec: str = ""
     evicted: RepairStatus | None = None
     eviction_refusal: tuple[datetime, Problem] | None = None
+    stopped: dict[str, datetime] = field(default_factory=dict)
+    start: tuple[str, float] | None = None
     merged: tuple[TritonModelStatus, TritonModelStatus] | None = None
     kubernetes: tuple[int, int] = (0, 0)
     cleaned_up: str = ""

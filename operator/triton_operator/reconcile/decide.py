@@ -17,7 +17,7 @@ from triton_operator.scaling import ScaleDecision
 from . import load_models
 from .cache import ReconcileCache
 from .direct import decide_scale
-from .repair import repair
+from .repair import NO_REPAIR, Repair, repair
 from .snapshot import Object, Snapshot, find_kind
 from .steps import (
     ChangeModels,
@@ -40,6 +40,7 @@ class Decision:
         desired: the objects that the TritonModel should have.
         load: the decision about the models of the running servers.
         scale: the decision of the engine Direct; None with another engine.
+        repair: the decision about a server that doesn't answer.
         steps: what to do, in this order.
     """
 
@@ -47,6 +48,7 @@ class Decision:
     desired: tuple[Object, ...]
     load: LoadDecision
     scale: ScaleDecision | None
+    repair: Repair = NO_REPAIR
     steps: tuple[Step, ...] = ()
 
     @property
@@ -64,6 +66,10 @@ def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decisio
     scale = decide_scale(snapshot, cache, elapsed)
     desired = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
     decision = Decision(choices, tuple(desired), load, scale)
+    # The status doesn't have the last eviction yet while that is in the cache.
+    if cache.evicted is None:
+        changing = load.start is not None
+        decision = replace(decision, repair=repair(snapshot, decision.template, cache, changes_models=changing))
     return replace(decision, steps=tuple(step for policy in POLICIES for step in policy(snapshot, decision, cache)))
 
 
@@ -127,10 +133,9 @@ def _scale_up(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iter
         yield ScaleUp(snapshot.deployment, decision.scale)
 
 
-def _repair(snapshot: Snapshot, decision: Decision, cache: ReconcileCache) -> Iterator[Step]:
-    # The status doesn't have the last eviction yet while that is in the cache.
-    if not decision.load.left and cache.evicted is None:
-        yield from repair(snapshot, decision.template)
+def _repair(_: Snapshot, decision: Decision, __: ReconcileCache) -> Iterator[Step]:
+    if decision.repair.step is not None:
+        yield decision.repair.step
 
 
 def _delete_leftover_pods(_: Snapshot, __: Decision, ___: ReconcileCache) -> Iterator[Step]:

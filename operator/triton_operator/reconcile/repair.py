@@ -1,4 +1,4 @@
-"""Replaces a server that has stopped answering spec.healthRequest. Pure.
+"""Replaces a server that has stopped answering spec.healthRequest. Pure, except that it keeps what it saw in the cache.
 
 docs/decisions/0041-health-request.md
 """
@@ -7,40 +7,121 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from triton_operator.api.status import MAX_EVICTIONS
-from triton_operator.api.types import HealthRequest
+from triton_operator.api.types import HealthRequest, TritonModelSpec
 from triton_operator.pods import Pod
+from triton_operator.pods.problems import problem_of
+from triton_operator.pods.rollout import desired_replicas, refused_pods
+from triton_operator.render.deployment import progress_seconds
 
+from .cache import ReconcileCache
 from .snapshot import Object, Snapshot
 from .steps import Evict, ReconcileAfter
 
 _LEAST_PATIENCE = timedelta(seconds=30)
+_LATE = timedelta(minutes=1)
+"""How long after its time a server may take to end."""
 _PAUSES = tuple(timedelta(minutes=minutes) for minutes in (0, 2, 10, 60, 240))
 """The pause before another eviction, by the number of those in the last day: 0 to MAX_EVICTIONS - 1."""
 _DAY = timedelta(days=1)
 
 
-def repair(snapshot: Snapshot, template: str) -> Iterator[Evict | ReconcileAfter]:
-    """Yields the eviction of one server, or when to look again. `template`: the hash of the desired pod template.
+@dataclass(frozen=True)
+class Repair:
+    """What to do about a server that doesn't answer.
 
-    Evicts none while servers are being replaced, and none if no server answers: then the request, the model or what it
-    depends on is to blame. A server alone is evicted, since nobody gets an answer anyway.
+    - `step`: its eviction, or when to look again; None if nothing is to be done before a pod changes.
+    - `note`: what comes next, with the name of the server, for the status; "" if no server needs a repair.
     """
-    spec, pods = snapshot.model.spec, [pod for pod in snapshot.pods if not pod.has_ended]
-    if spec.health_request is None or spec.repair != "Restart" or not _settled(pods, snapshot.deployment, template):
-        return
-    stopped = sorted((since, pod.name, pod) for pod in pods if (since := pod.stopped_answering))
-    if not stopped or (len(pods) > 1 and not any(pod.is_ready for pod in pods)):
-        return
-    since, _, pod = stopped[0]
-    now = snapshot.time
-    wait = max(since + _patience(spec.health_request), next_allowed(snapshot.before.evictions, now)) - now
-    if wait > timedelta():
-        yield ReconcileAfter(wait.total_seconds())
+
+    step: Evict | ReconcileAfter | None = None
+    note: str = ""
+
+
+NO_REPAIR = Repair()
+
+
+@dataclass(frozen=True)
+class _Event:
+    """What is about to happen to a server, and the time after which nobody waits for it."""
+
+    words: str
+    until: datetime | None = None
+
+
+def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_models: bool) -> Repair:
+    """Returns the eviction of one server, or why there is none now.
+
+    Evicts none while another is about to start or to end, and none if several don't answer and no other does: then the
+    request, the model or what it depends on is to blame. A server alone is evicted, since nobody gets an answer anyway,
+    after the time that a start takes: a shorter outage of what it depends on isn't worth one. Doesn't wait for servers
+    that don't start: without a node or a quota, with a crash in each start.
+
+    - `template`: the hash of the desired pod template.
+    - `changes_models`: whether the models of a running server are being changed now.
+    """
+    spec, now = snapshot.model.spec, snapshot.time
+    if spec.health_request is None or spec.repair != "Restart":
+        return NO_REPAIR
+    pods = [pod for pod in snapshot.pods if not pod.has_ended]
+    _remember(pods, template, cache, now)
+    stopped = sorted((_since(pod, cache), pod.name, pod) for pod in pods if pod.stopped_answering)
+    if not stopped:
+        return NO_REPAIR
+    since, name, pod = stopped[0]
+    if changes_models:
+        return Repair(note=f"{name} isn't evicted while the models of a server change")
+    if event := next(_events(pods, snapshot.deployment, spec, now), None):
+        wait = ReconcileAfter((event.until - now).total_seconds()) if event.until else None
+        return Repair(wait, f"{name} isn't evicted while {event.words}")
+    alone = not any(pod.is_ready for pod in pods)
+    if alone and len(stopped) > 1:
+        return Repair(
+            note=f"{name} isn't evicted, because no server answers: the request, the model or what it depends on is to "
+            "blame"
+        )
+    patience = _patience(spec.health_request)
+    if alone:
+        patience = max(patience, _start(template, cache, spec))
+    due, allowed = since + patience, next_allowed(snapshot.before.evictions, now)
+    wait_seconds = (max(due, allowed) - now).total_seconds()
+    if wait_seconds <= 0:
+        return Repair(Evict(pod))
+    if allowed > due:
+        number = len(_last_day(snapshot.before.evictions, now))
+        servers = "a server was" if number == 1 else f"{number} servers were"
+        why = f"{servers} evicted in the last 24 hours, so {name} is evicted at {allowed:%H:%M:%S} UTC"
     else:
-        yield Evict(pod)
+        why = f"{name} is evicted at {due:%H:%M:%S} UTC"
+    return Repair(ReconcileAfter(wait_seconds), f"{why} unless it answers")
+
+
+def _remember(pods: Sequence[Pod], template: str, cache: ReconcileCache, now: datetime) -> None:
+    """Keeps since when servers don't answer, and the shortest time that a start has taken."""
+    stopped = {uid for pod in pods if pod.stopped_answering and (uid := pod.raw["metadata"].get("uid", ""))}
+    cache.stopped = {uid: min(cache.stopped.get(uid, now), now) for uid in stopped}
+    times = [seconds for pod in pods if pod.is_current(template) and (seconds := pod.start_seconds) is not None]
+    known = [cache.start[1]] if cache.start and cache.start[0] == template else []
+    if times or known:
+        cache.start = template, min(times + known)
+
+
+def _since(pod: Pod, cache: ReconcileCache) -> datetime:
+    """Returns since when the server doesn't answer.
+
+    With a sidecar, the pod's condition may be older: the sidecar wasn't ready before.
+    """
+    since = pod.stopped_answering or datetime.max
+    return since if len(pod.status["containerStatuses"]) == 1 else max(since, cache.stopped[pod.raw["metadata"]["uid"]])
+
+
+def _start(template: str, cache: ReconcileCache, spec: TritonModelSpec) -> timedelta:
+    """Returns how long a start takes; spec.rollout.startupSeconds if that isn't known, or if a start took longer."""
+    longest = timedelta(seconds=spec.rollout.startup_seconds)
+    return min(longest, timedelta(seconds=cache.start[1])) if cache.start and cache.start[0] == template else longest
 
 
 def _patience(request: HealthRequest) -> timedelta:
@@ -57,10 +138,14 @@ def next_allowed(evictions: Sequence[str], now: datetime) -> datetime:
 
     Ignores those later than `now`: the clock was set back, or that of an earlier leader was ahead.
     """
-    times = [time for text in evictions if (time := _time(text)) and now - _DAY < time <= now]
+    times = _last_day(evictions, now)
     if not times:
         return now
     return times[-1] + _PAUSES[len(times)] if len(times) < MAX_EVICTIONS else times[-MAX_EVICTIONS] + _DAY
+
+
+def _last_day(evictions: Sequence[str], now: datetime) -> list[datetime]:
+    return [time for text in evictions if (time := _time(text)) and now - _DAY < time <= now]
 
 
 def _time(text: str) -> datetime | None:
@@ -71,12 +156,20 @@ def _time(text: str) -> datetime | None:
     return None
 
 
-def _settled(pods: Sequence[Pod], deployment: Object | None, template: str) -> bool:
-    """Returns whether no server is missing, starting, ending, or of another pod template.
+def _events(pods: Sequence[Pod], deployment: Object | None, spec: TritonModelSpec, now: datetime) -> Iterator[_Event]:
+    """Yields what is about to happen to the servers."""
+    if sum(not pod.is_deleting for pod in pods) < desired_replicas(deployment) and refused_pods(deployment) is None:
+        yield _Event("a server is missing")
+    for pod in pods:
+        if pod.ends:
+            if (until := pod.ends + _LATE) > now:
+                yield _Event(f"{pod.name} ends", until)
+        elif not pod.server_is_ready and not pod.stopped_answering and (until := _ready_at(pod, spec)) > now:
+            yield _Event(f"{pod.name} starts", until)
 
-    One for which there is no node doesn't count: that may last for days.
-    """
-    return len(pods) == (deployment or {}).get("spec", {}).get("replicas") and all(
-        pod.is_current(template) and (pod.is_ready or pod.stopped_answering is not None or not pod.is_scheduled)
-        for pod in pods
-    )
+
+def _ready_at(pod: Pod, spec: TritonModelSpec) -> datetime:
+    """Returns when a server that isn't ready should be; the past if it has a problem before its start."""
+    if pod.server_began:
+        return pod.server_began + timedelta(seconds=pod.startup_seconds or spec.rollout.startup_seconds) + _LATE
+    return pod.created + (timedelta() if problem_of(pod) else timedelta(seconds=progress_seconds(spec)))

@@ -128,6 +128,7 @@ def observation(
             if (record := cache.applied.get(identity(obj))) and record.dropped
         },
         evicted=cache.evicted,
+        repair=decision.repair.note,
         models_change=load_models.reported(model, decision.load),
         lists=choices.lists,
         rollout=cache.rollout,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
-from triton_operator.api.types import Omittable, TritonModel
+from triton_operator.api.types import Omittable, TritonModel, TritonModelSpec
 
 from . import load_models
 from .child_type import Child
@@ -53,10 +53,15 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
             "selector": {"matchLabels": names.selector(model.name)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": surge(spec)},
             "revisionHistoryLimit": 3,
-            "progressDeadlineSeconds": spec.rollout.startup_seconds + _PULL_SECONDS,
+            "progressDeadlineSeconds": progress_seconds(spec),
             "template": template,
         },
     )
+
+
+def progress_seconds(spec: TritonModelSpec) -> int:
+    """Returns the maximum time until a new pod is ready, with the pull of its images."""
+    return spec.rollout.startup_seconds + _PULL_SECONDS
 
 
 def template_hash(model: TritonModel, choices: Choices) -> str:

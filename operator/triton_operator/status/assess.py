@@ -23,7 +23,7 @@ from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
-from triton_operator.pods.rollout import desired_replicas, is_complete
+from triton_operator.pods.rollout import desired_replicas, is_complete, refused_pods
 from triton_operator.render.child_type import Child
 from triton_operator.render.children import CHILDREN
 from triton_operator.render.network_policy import operator_ports
@@ -34,7 +34,7 @@ from .autoscaler_active import autoscaler_active
 from .conditions import condition, settle
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .monitoring_available import monitoring_available
-from .observation import ModelsChange, Object, Observation
+from .observation import ModelsChange, Observation
 from .served import expected, served
 from .threshold_live import threshold_live
 
@@ -70,11 +70,13 @@ def assess(
     answering = newest or [p for p in living if p.name in observed.servers.indexes]
     report = next((r for p in answering or current + living if (r := p.check_report)), None)
     models = _redacted(model, _models(model, observed, answering, report))
-    problem = _first_problem(model, observed, current, models if newest else [])
+    failure = _pods_problem(model, observed, current, models if newest else [])
+    problem = _refusal(observed) or failure
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
-        _ready(observed, entrypoint, ready, current, problem),
+        # A write that is refused is seldom why the servers that are there don't answer.
+        _ready(observed, entrypoint, ready, current, failure or problem),
         _progressing(observed, living, current, ready, problem),
         _models_loaded(model, models, problem, observed.servers, ready),
         threshold_live(model, observed, limits, live, now),
@@ -173,16 +175,18 @@ def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelSt
     return [m.model_copy(update={"reason": secrets.redact(m.reason, hidden)}) for m in models]
 
 
-def _first_problem(
+def _refusal(observed: Observation) -> Problem | None:
+    """Returns the first refused write that keeps the current spec from being served; None if there is none."""
+    return next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
+
+
+def _pods_problem(
     model: TritonModel, observed: Observation, current: Sequence[Pod], models: Sequence[ModelStatus]
 ) -> Problem | None:
-    """Returns the first problem that keeps the current spec from being served; None if there is none."""
-    refused = next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
-    if refused:
-        return refused
-    failed = _deployment_condition(observed.deployment, "ReplicaFailure")
-    if failed.get("status") == "True":
-        return Problem("PodsRefused", f"the API server refuses the pods: {failed.get('message', '')}")
+    """Returns the first problem that keeps servers of the current spec from answering; None if there is none."""
+    refused = refused_pods(observed.deployment)
+    if refused is not None:
+        return Problem("PodsRefused", f"the API server refuses the pods: {refused}")
     problems = [p for pod in current if (p := problem_of(pod))]
     if sum(p.is_ready for p in current) < desired_replicas(observed.deployment):
         # Failed pods stay for a while. They matter only while a server is missing.
@@ -257,8 +261,10 @@ def _changing(change: ModelsChange) -> Condition:
 
 
 def _with_notes(now: Condition, observed: Observation) -> Condition:
-    """Adds what the cluster's version means for the objects that this condition is about."""
+    """Adds what the cluster's version means for the objects that this condition is about, and the next repair."""
     notes = [_dropped(child, observed) for child in CHILDREN if child.condition == now.type]
+    if now.type == PROGRESSING or (now.type == READY and now.status == "False"):
+        notes.append(observed.repair)
     if now.type == PROGRESSING:
         notes.append(kubernetes_versions.too_old(observed.kubernetes))
     if not any(notes):
@@ -347,8 +353,3 @@ def _too_many(models: Sequence[ModelStatus]) -> str:
 
 def _declared(report: Report | None) -> str:
     return f"0/{len(report.models)}" if report and report.models else ""
-
-
-def _deployment_condition(deployment: Object | None, kind: str) -> Object:
-    conditions = (deployment or {}).get("status", {}).get("conditions", [])
-    return next((c for c in conditions if c["type"] == kind), {})

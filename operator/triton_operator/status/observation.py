@@ -80,6 +80,8 @@ class Observation:
     """Kind → paths of fields that the API server didn't store."""
     evicted: RepairStatus | None = None
     """The server that this reconcile has evicted."""
+    repair: str = ""
+    """What comes next for a server that doesn't answer; "" if each answers."""
     models_change: ModelsChange | None = None
     """A change of spec.server.loadModels that isn't complete."""
     lists: Mapping[str, Models] = field(default_factory=dict)
