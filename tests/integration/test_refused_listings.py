@@ -100,6 +100,33 @@ def test_a_role_without_an_essential_kind_is_in_the_status(plane: ControlPlane, 
         put(plane, role())
 
 
+def test_ready_follows_the_pods_while_an_essential_kind_cannot_be_read(
+    plane: ControlPlane, own: Api, tmp_path: Path
+) -> None:
+    """As after an upgrade of the operator without its new roles."""
+    kubeconfig = operator_process.install(plane)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        make(own, entrypoint="detection")
+        eventually(lambda: own.find("Deployment", gen.NAME), SOON, lambda: operator.log)
+        add_pod(own, gen.put("status.podIP", ""))
+        eventually(lambda: reason(own, "Ready") == "EntrypointAnswers", SOON, lambda: operator.log)
+    put(plane, without("networkpolicies"))
+    try:
+        with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=own.namespace) as operator:
+            eventually(lambda: reason(own, "Progressing") == "NotPermitted", SOON, lambda: operator.log)
+            assert reason(own, "Ready") == "EntrypointAnswers"
+            own.delete("Pod", "detection-abc-1", gracePeriodSeconds=0)
+            eventually(lambda: reason(own, "Ready") == "NotPermitted", SOON, lambda: operator.log)
+            status = own.get("TritonModel", gen.NAME)["status"]
+            assert (condition({"status": status}, "Ready")["status"], status["readyReplicas"]) == ("False", 0)
+            assert condition({"status": status}, "ModelsLoaded")["status"] == "Unknown"
+            put(plane, role())
+            eventually(lambda: reason(own, "Ready") == "Creating", SOON, lambda: operator.log)
+            assert operator.stop() == 0
+    finally:
+        put(plane, role())
+
+
 def test_a_namespace_that_cannot_be_read_blocks_only_itself(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
     """As after the deletion of one of WATCH_NAMESPACES, with its RoleBinding."""
     kubeconfig = operator_process.install(plane, bind_cluster=False)

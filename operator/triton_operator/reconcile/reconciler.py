@@ -11,13 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.api.status import timestamp
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
-from triton_operator.pods import Problem
+from triton_operator.pods import Pod, Problem
 from triton_operator.probe import Prober
 from triton_operator.render import Choices
 from triton_operator.render.choices import Capabilities, Delivery
@@ -31,8 +32,8 @@ from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .pace import Pace
 from .report import Reporter, current_status
-from .snapshot import SnapshotReader
-from .unread import ESSENTIAL, SPEC_INVALID, invalid, too_large, unreadable
+from .snapshot import SnapshotReader, find_kind
+from .unread import ESSENTIAL, SPEC_INVALID, invalid, observe, too_large, unreadable
 from .write_status import StatusWriter
 
 Object = dict[str, Any]
@@ -113,7 +114,7 @@ class Reconciler:
         unreadable_kinds = unreadable(self._refused_kinds())
         model = self._parse(key, raw, unreadable_kinds)
         if isinstance(model, Problem):
-            return self._report_unread(raw, model, log)
+            return self._report_unread(key, raw, model, unreadable_kinds, log)
         cache = self._caches.setdefault(key, ReconcileCache())
         if seconds := self._spend(model, cache):
             log.info("waiting %.0f s, because the spec of the servers changes too often", seconds)
@@ -152,15 +153,19 @@ class Reconciler:
         except ValidationError as error:
             return invalid(error)
 
-    def _report_unread(self, raw: Object, problem: Problem, log: Log) -> Result:
-        """Writes the reason why the spec can't be read into the status. The children stay as they are."""
-        now = timestamp(self._clock())
-        before = current_status(raw)
-        status = unread(before, problem, now, raw["metadata"].get("generation", 0))
-        if status != before:
-            log.warning("%s: %s", problem.reason, problem.message)
-            self._statuses.write(raw, before, status, log)
-        return Result(requeue=problem.reason == SPEC_INVALID)
+    def _report_unread(
+        self, key: str, raw: Object, problem: Problem, unreadable_kinds: Mapping[str, Problem], log: Log
+    ) -> Result:
+        """Writes into the status why the spec can't be read, and whether servers answer. The children stay the same."""
+        pod, uid, metadata = kinds.POD.kind, raw["metadata"]["uid"], raw["metadata"]
+        pods = () if pod in unreadable_kinds else self._store.of_kind(key, pod)
+        unseen = pod in unreadable_kinds or any(large.kind == pod for large in self._store.large(key, uid))
+        observed = observe(find_kind(self._store.children(key, uid), kinds.DEPLOYMENT), map(Pod, pods))
+        now, before = self._clock(), current_status(raw)
+        status = unread(before, problem, observed, timestamp(now), metadata.get("generation", 0), unseen=unseen)
+        cache = self._caches.setdefault(key, ReconcileCache())
+        wait = self._reporter.report_unread(key, raw, status, cache, now, log)
+        return Result(requeue=problem.reason == SPEC_INVALID, requeue_after=wait or None)
 
     def _spend(self, model: TritonModel, cache: ReconcileCache) -> float:
         """Returns 0, or the seconds until the next change of the servers' spec may be made."""

@@ -73,6 +73,27 @@ class Reporter:
             # The spec changed meanwhile. Our own answer contains that, so its event will be ignored.
             outcome.reconcile_after(0)
 
+    def report_unread(
+        self, key: str, raw: Object, status: TritonModelStatus, cache: ReconcileCache, now: datetime, log: Log
+    ) -> float:
+        """Writes the status of a TritonModel whose spec can't be read, if it has changed.
+
+        Returns 0, or the seconds until a step that isn't urgent may be written. Raises ApiError if the API server
+        refuses it.
+        """
+        before = current_status(raw)
+        if status == before:
+            return 0
+        wait = (cache.due or now) - now
+        if timedelta() < wait <= self._progress and not (is_urgent(before, status) and self._pace.spend_urgent(key)):
+            return wait.total_seconds()
+        for condition in status.conditions:
+            if condition.type == PROGRESSING and condition not in before.conditions:
+                log.warning("%s: %s", condition.reason, condition.message)
+        self._statuses.write(raw, before, status, log)
+        cache.due = now + self._progress
+        return 0
+
     def _set_waiting(self, snapshot: Snapshot, status: TritonModelStatus, observed: Observation, now: str) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
         live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -11,13 +12,20 @@ from triton_operator.api.kinds import Kind
 from triton_operator.api.status import PROGRESSING
 from triton_operator.cluster.entry import LARGEST, Large
 from triton_operator.cluster.shallow import MAX_BYTES, max_values
-from triton_operator.pods import Problem
+from triton_operator.pods import Pod, Problem
 from triton_operator.render.children import CHILDREN
+from triton_operator.status.observation import Observation
 
 SPEC_INVALID = "SpecInvalid"
 _MAX_NAMED = 5
 """Maximum number of faults, or of objects, that a message names."""
 _UNTOUCHED = "until then the operator changes nothing, and the servers keep running"
+
+
+def observe(deployment: Mapping[str, Any] | None, pods: Iterable[Pod]) -> Observation:
+    """Returns what is observed of a TritonModel without its spec."""
+    annotations = (deployment or {}).get("metadata", {}).get("annotations", {})
+    return Observation(annotations.get(names.ANNOTATION_TEMPLATE, ""), "", deployment=deployment, pods=tuple(pods))
 
 
 def too_large(large: Sequence[Large]) -> Problem:

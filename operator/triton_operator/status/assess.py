@@ -53,6 +53,10 @@ _CLOSED = (
     "which models are loaded. If one doesn't load, the server's log says why: kubectl logs POD -c triton. To have it "
     "here, remove model-repository from the flag, and limit the clients with spec.networkPolicy"
 )
+_LOG_HIDDEN = (
+    "a container has ended: kubectl logs --previous says why. The log isn't shown here, because without the spec the "
+    "operator doesn't know which values in it are secret"
+)
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
 
@@ -153,16 +157,36 @@ def _last_repair(
     return restart
 
 
-def unread(before: TritonModelStatus, problem: Problem, now: str, generation: int) -> TritonModelStatus:
-    """Returns the status if `problem` prevents reading the spec. The servers keep running as before."""
-    others = [c for c in before.conditions if c.type != PROGRESSING]
-    if READY not in {c.type for c in others}:
-        others.insert(0, condition(READY, "False", problem.reason, problem.message))
-    conditions = [*others, condition(PROGRESSING, "False", problem.reason, problem.message)]
+def unread(
+    before: TritonModelStatus, problem: Problem, observed: Observation, now: str, generation: int, *, unseen: bool
+) -> TritonModelStatus:
+    """Returns the status if `problem` prevents reading the spec. The servers keep running, which is all that is known.
+
+    `observed`: the Deployment and the pods. `unseen`: whether there may be pods that the operator can't read.
+    """
+    living = [p for p in observed.pods if p.is_alive]
+    current = [p for p in living if p.is_current(observed.template)]
+    ready = [p for p in living if p.is_ready]
+    if unseen and not ready:
+        answers = condition(READY, "Unknown", problem.reason, problem.message)
+    else:
+        failure = next((p for pod in current if (p := problem_of(pod))), None)
+        if failure and failure.reason in WITH_LOG:
+            failure = Problem(failure.reason, _LOG_HIDDEN)
+        # Without a pod, the spec is why there is none.
+        answers = _ready(observed, before.entrypoint, ready, current, failure or (None if current else problem))
+    others = [c.type for c in before.conditions if c.type not in (READY, PROGRESSING)]
+    conditions = [
+        answers,
+        condition(PROGRESSING, "False", problem.reason, problem.message),
+        *(condition(kind, "Unknown", problem.reason, problem.message) for kind in others),
+    ]
     return before.model_copy(
         update={
             "conditions": settle(before.conditions, conditions, now, generation),
             "observed_generation": generation,
+            "replicas": len(living),
+            "ready_replicas": len(ready),
         }
     )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from triton_operator.api.status import PROGRESSING, READY, TritonModelStatus
-from triton_operator.pods import Problem
+from support import gen
+from triton_operator.api import names
+from triton_operator.api.status import MODELS_LOADED, PROGRESSING, READY, TritonModelStatus
+from triton_operator.pods import Pod, Problem
+from triton_operator.reconcile.unread import observe
 from triton_operator.status.assess import unread
 from triton_operator.status.conditions import condition
 
@@ -32,20 +36,52 @@ def test_limits_a_message_and_replaces_invalid_characters() -> None:
     assert len(limited.message) == 4096
 
 
+def told(
+    *pods: Any, before: TritonModelStatus | None = None, replicas: int = 1, unseen: bool = False
+) -> TritonModelStatus:
+    deployment = {
+        "metadata": {"annotations": {names.ANNOTATION_TEMPLATE: gen.TEMPLATE}},
+        "spec": {"replicas": replicas},
+    }
+    observed = observe(deployment if pods or not replicas else None, map(Pod, pods))
+    return unread(before or TritonModelStatus(), INVALID, observed, "2026-01-01T00:00:00Z", 3, unseen=unseen)
+
+
+def brief(status: TritonModelStatus) -> list[tuple[str, str, str]]:
+    return [(c.type, c.status, c.reason) for c in status.conditions]
+
+
+STOPPED = (PROGRESSING, "False", "SpecInvalid")
+
+
 def test_reports_a_spec_that_cannot_be_read() -> None:
-    status = unread(TritonModelStatus(), INVALID, "2026-01-01T00:00:00Z", 3)
-    assert [(c.type, c.status, c.reason) for c in status.conditions] == [
-        (READY, "False", "SpecInvalid"), (PROGRESSING, "False", "SpecInvalid"),
-    ]  # fmt: skip
+    status = told()
+    assert brief(status) == [(READY, "False", "SpecInvalid"), STOPPED]
     assert all("spec.entrypoint: no" in c.message for c in status.conditions)
     assert status.observed_generation == 3
-    assert unread(status, INVALID, "2027-01-01T00:00:00Z", 3) == status
+    assert told(before=status) == status
 
 
-def test_stays_ready_while_the_spec_cannot_be_read() -> None:
+def test_ready_follows_the_pods_while_the_spec_cannot_be_read() -> None:
     before = TritonModelStatus(
-        conditions=[condition(READY, "True", "EntrypointAnswers", "a answers")], ready_replicas=2
+        conditions=[
+            condition(READY, "True", "EntrypointAnswers", "a answers"),
+            condition(MODELS_LOADED, "True", "AllLoaded", "every model"),
+        ],
+        entrypoint="a",
+        ready_replicas=2,
+        replicas=2,
     )
-    status = unread(before, INVALID, "2026-01-01T00:00:00Z", 3)
-    assert [(c.type, c.status) for c in status.conditions] == [(READY, "True"), (PROGRESSING, "False")]
-    assert status.ready_replicas == 2
+    unknown = (MODELS_LOADED, "Unknown", "SpecInvalid")
+    status = told(gen.pod(), gen.pod(gen.not_ready, name="b"), before=before)
+    assert brief(status) == [(READY, "True", "EntrypointAnswers"), STOPPED, unknown]
+    assert (status.ready_replicas, status.replicas) == (1, 2)
+    assert status.conditions[0].message == "a answers"
+    assert brief(told(before=before)) == [(READY, "False", "SpecInvalid"), STOPPED, unknown]
+    assert told(before=before).ready_replicas == 0
+    assert brief(told(before=before, replicas=0))[0] == (READY, "False", "ScaledToZero")
+    assert brief(told(before=before, unseen=True))[0] == (READY, "Unknown", "SpecInvalid")
+    assert brief(told(gen.pod(), before=before, unseen=True))[0] == (READY, "True", "EntrypointAnswers")
+    crashed = told(gen.pod(gen.ended("triton", 1, "password hunter22")), before=before)
+    assert brief(crashed)[0] == (READY, "False", "ServerCrashed")
+    assert "hunter22" not in crashed.model_dump_json()
