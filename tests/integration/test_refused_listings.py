@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes
 import pytest
 import yaml
 
@@ -15,6 +16,11 @@ from support.controlplane import ROOT, ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import NAME
 from support.people import make
+from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.store import Store
+from triton_operator.runtime.listing import Listing
 
 pytestmark = pytest.mark.integration
 SOON = 15
@@ -149,3 +155,39 @@ def test_a_namespace_that_cannot_be_read_blocks_only_itself(plane: ControlPlane,
             assert "Traceback" not in operator.log
     finally:
         operator_process.install(plane)
+
+
+class Compacting:
+    """The API server, whose etcd is compacted once between two pages of ConfigMaps."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        configuration = kubernetes.client.Configuration()
+        kubernetes.config.load_kube_config(str(plane.kubeconfig), client_configuration=configuration)
+        self._api, self._plane, self.lists = KubernetesApi(kubernetes.client.ApiClient(configuration)), plane, 0
+
+    def list(self, kind: Kind, *arguments: Any, **more: Any) -> Iterator[Any]:
+        compacts = kind == kinds.CONFIG_MAP and not more
+        self.lists += compacts
+        for number, obj in enumerate(self._api.list(kind, *arguments, **more)):
+            if compacts and self.lists == 1 and number == 50:
+                self._plane.api.in_namespace("default").create(
+                    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "newer"}}
+                )
+                self._plane.compact()
+            yield obj
+
+
+def test_a_list_whose_state_is_compacted_begins_again() -> None:
+    """Newer API servers keep such a state in their cache for a while."""
+    owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "m", "uid": "u", "controller": True}
+    with controlplane.running(server_flags=["--watch-cache=false"]) as uncached:
+        uncached.install_crds()
+        for number in range(150):
+            metadata = {"name": f"list-{number}", "labels": names.labels("m"), "ownerReferences": [owner]}
+            uncached.api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        api, store = Compacting(uncached), Store()
+        listing = Listing(api, store, ())  # type: ignore[arg-type]
+        listing.list_all()
+    assert api.lists == 2
+    assert listing.refused == {}
+    assert len(store.of_kind("default/m", "ConfigMap")) == 150

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import functools
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +58,19 @@ class ControlPlane:
     kubeconfig: Path
     folder: Path
     programs: dict[str, _Program] = field(default_factory=dict)
+    etcd: str = ""
+    """URL of etcd."""
+
+    def compact(self) -> None:
+        """Removes all states of the objects but the current one, as the API server does every five minutes."""
+
+        def post(path: str, body: dict[str, Any]) -> Any:
+            request = urllib.request.Request(f"{self.etcd}/v3/kv/{path}", json.dumps(body).encode())
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return json.load(response)
+
+        revision = post("range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
+        post("compaction", {"revision": revision, "physical": True})
 
     @property
     def api(self) -> Api:
@@ -270,7 +285,8 @@ def running(
         certificate = folder / "certs" / "apiserver.crt"
         eventually(lambda: certificate.exists() or _ended(server, folder), START_SECONDS, "a certificate")
         _write_kubeconfig(kubeconfig, url, certificate, _TOKEN)
-        plane = ControlPlane(url, kubeconfig, folder, {p.name: p for p in (store, server)})
+        programs_by_name = {p.name: p for p in (store, server)}
+        plane = ControlPlane(url, kubeconfig, folder, programs_by_name, f"http://127.0.0.1:{etcd}")
         api = plane.api
         eventually(lambda: _ended(server, folder) or _served(api, "/readyz"), START_SECONDS, lambda: _log(folder))
         if controllers:

@@ -88,6 +88,11 @@ def is_reserved(key: str) -> bool:
     return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
 
 
+def of_children(name: str) -> frozenset[str]:
+    """Returns the names that the children of the TritonModel `name` may have."""
+    return frozenset({name, f"{name}-headless", account(name)})
+
+
 def account(name: str) -> str:
     """Returns the name of the servers' ServiceAccount for the TritonModel `name`.
 

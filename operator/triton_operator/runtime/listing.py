@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
@@ -11,12 +11,16 @@ from triton_operator.api.kinds import Kind
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.nodes import kubernetes_version
+from triton_operator.cluster.slim import brief
 from triton_operator.cluster.store import Store, controller
 from triton_operator.render.children import CHILDREN, CONDITIONAL, KINDS
 from triton_operator.render.choices import Capabilities
 
 _log = logging.getLogger(__name__)
 _OPTIONAL = (*(kind for kind in KINDS if kind.optional), kinds.SECURITY_CONTEXT_CONSTRAINTS)
+_REFUSED, _EXPIRED = 403, 410
+_ATTEMPTS = 3
+"""How often a list begins again at most."""
 Place = tuple[Kind, str | None]
 """A kind, and the namespace in which it is listed; None for all namespaces."""
 
@@ -101,7 +105,7 @@ class Listing:
         rolled_back = False
         for namespace in self._namespaces:
             for kind in (*KINDS, kinds.POD):
-                rolled_back |= self._list(kind, namespace, self._children(kind, namespace))
+                rolled_back |= self._list(kind, namespace, self._children)
         return self.list_models() or rolled_back
 
     def list_models(self) -> bool:
@@ -111,7 +115,7 @@ class Listing:
         """
         rolled_back, kind = False, kinds.TRITON_MODEL
         for namespace in self._namespaces:
-            rolled_back |= self._list(kind, namespace, self._api.list(kind, namespace))
+            rolled_back |= self._list(kind, namespace, self._api.list)
         if all((kind, namespace) in self._refused for namespace in self._namespaces):
             raise ApiError(403, "Forbidden", self._refused[kind, self._namespaces[0]])
         return rolled_back
@@ -124,17 +128,19 @@ class Listing:
         try:
             next(iter(self._api.list(kind, namespace, names.MANAGED_SELECTOR)), None)
         except ApiError as error:
-            if error.transient:
+            if error.code != _REFUSED:
                 raise
             return False
         return True
 
-    def _list(self, kind: Kind, namespace: str | None, objects: Iterator[dict[str, Any]]) -> bool:
-        """Puts the objects into the store. Raises ApiError for failures that a retry may fix."""
+    def _list(
+        self, kind: Kind, namespace: str | None, objects: Callable[[Kind, str | None], Iterator[dict[str, Any]]]
+    ) -> bool:
+        """Puts the objects into the store. Raises ApiError, unless the API server refuses the list."""
         try:
-            rolled_back = self._store.replace(kind.kind, objects, namespace)
+            rolled_back = self._replace(kind, namespace, objects)
         except ApiError as error:
-            if error.transient:
+            if error.code != _REFUSED:
                 raise
             if (kind, namespace) not in self._refused:
                 _log.warning("can't list %s in %s: %s", kind.plural, namespace or "all namespaces", error.message)
@@ -142,6 +148,18 @@ class Listing:
             return False
         self._refused = {place: why for place, why in self._refused.items() if place != (kind, namespace)}
         return rolled_back
+
+    def _replace(
+        self, kind: Kind, namespace: str | None, objects: Callable[[Kind, str | None], Iterator[dict[str, Any]]]
+    ) -> bool:
+        """Reads all pages, from the first one again if etcd has compacted the state that they are of."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._store.replace(kind.kind, objects(kind, namespace), namespace)
+            except ApiError as error:
+                if error.code != _EXPIRED:
+                    raise
+        return self._store.replace(kind.kind, objects(kind, namespace), namespace)
 
     def _children(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
         if not self.serves(kind):
@@ -159,10 +177,14 @@ class Listing:
     def _unlabelled(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
         """Yields children that have lost their label.
 
-        Only for kinds that a TritonModel may no longer need. All other kinds are found when they are applied.
+        Only for kinds that a TritonModel may no longer need. All other kinds are found when they are applied. Of those
+        with another name than the operator gives, only the metadata is read: they are deleted.
         """
-        for child in self._api.list(kind, namespace, names.UNMANAGED_SELECTOR, metadata=True):
-            if controller(child) is None:
+        # The pages end before the other requests: etcd keeps their state for five minutes only.
+        listed = self._api.list(kind, namespace, names.UNMANAGED_SELECTOR, metadata=True)
+        for child, owner in [(brief(child), owner) for child in listed if (owner := controller(child))]:
+            if child["metadata"]["name"] not in names.of_children(owner["name"]):
+                yield child
                 continue
             try:
                 yield self._api.get(kind, child["metadata"]["namespace"], child["metadata"]["name"])
