@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from support import bad_servers, gen, operator_process
-from support.api import Api, condition, eventually
+from support.api import Api, Object, condition, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
@@ -61,6 +62,11 @@ def is_text(text: str) -> bool:
     return all(line.isprintable() for line in lines) and not forged
 
 
+def evicted(pod: Object) -> None:
+    gen.failed("Evicted", HOSTILE)(pod)
+    gen.condition("DisruptionTarget", "True", lastTransitionTime=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")(pod)
+
+
 def test_shows_messages_of_servers_and_components_as_plain_text(
     api: Api, control_plane: ControlPlane, operator: Operator
 ) -> None:
@@ -74,7 +80,7 @@ def test_shows_messages_of_servers_and_components_as_plain_text(
         "ImagePullFailed": gen.waiting("fetch", "ErrImagePull", HOSTILE),
         "Unschedulable": gen.unschedulable(HOSTILE),
         "RepositoryInvalid": gen.ended("check", 1, json.dumps(gen.report("pre", findings=[finding]))),
-        "Evicted": gen.failed("Evicted\x1b", HOSTILE),
+        "Evicted": evicted,
         "EntrypointAnswers": gen.checked(report),
     }
     texts: dict[str, str] = {}

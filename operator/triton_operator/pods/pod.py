@@ -44,6 +44,21 @@ class Pod:
         return self.status.get("phase") in ("Succeeded", "Failed")
 
     @property
+    def is_evicted(self) -> bool:
+        """Whether its node has ended it, because it was short of memory or disk, or because the pod used too much disk.
+
+        Other pods that have ended don't say anything about the next one: their node was shut down, or wasn't ready yet.
+        """
+        return self.status.get("phase") == "Failed" and self.status.get("reason") == "Evicted"
+
+    @property
+    def ended_at(self) -> datetime:
+        """About the time at which it ended, if it has."""
+        ends = (ended(status).get("finishedAt") for status in self.containers)
+        times = [*ends, *(condition.get("lastTransitionTime") for condition in self.status.get("conditions", []))]
+        return max((datetime.fromisoformat(time) for time in times if time), default=self.created)
+
+    @property
     def is_alive(self) -> bool:
         """Whether it is neither being deleted nor has ended."""
         return not self.is_deleting and not self.has_ended

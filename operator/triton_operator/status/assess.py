@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from triton_operator.api import kubernetes_versions, names, secrets, server_access
 from triton_operator.api.servers import ServerAnswers
@@ -53,6 +54,8 @@ _CLOSED = (
     "which models are loaded. If one doesn't load, the server's log says why: kubectl logs POD -c triton. To have it "
     "here, remove model-repository from the flag, and limit the clients with spec.networkPolicy"
 )
+_RECENTLY = timedelta(minutes=10)
+"""How long an evicted server explains that one is missing."""
 _LOG_HIDDEN = (
     "a container has ended: kubectl logs --previous says why. The log isn't shown here, because without the spec the "
     "operator doesn't know which values in it are secret"
@@ -74,7 +77,7 @@ def assess(
     answering = newest or [p for p in living if p.name in observed.servers.indexes]
     report = next((r for p in answering or current + living if (r := p.check_report)), None)
     models = _redacted(model, _models(model, observed, answering, report))
-    failure = _pods_problem(model, observed, current, models if newest else [])
+    failure = _pods_problem(model, observed, current, models if newest else [], now)
     problem = _refusal(observed) or failure
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
@@ -205,7 +208,7 @@ def _refusal(observed: Observation) -> Problem | None:
 
 
 def _pods_problem(
-    model: TritonModel, observed: Observation, current: Sequence[Pod], models: Sequence[ModelStatus]
+    model: TritonModel, observed: Observation, current: Sequence[Pod], models: Sequence[ModelStatus], now: str
 ) -> Problem | None:
     """Returns the first problem that keeps servers of the current spec from answering; None if there is none."""
     refused = refused_pods(observed.deployment)
@@ -213,9 +216,10 @@ def _pods_problem(
         return Problem("PodsRefused", f"the API server refuses the pods: {refused}")
     problems = [p for pod in current if (p := problem_of(pod))]
     if sum(p.is_ready for p in current) < desired_replicas(observed.deployment):
-        # Failed pods stay for a while. They matter only while a server is missing.
-        fallen = [p for p in observed.pods if p.has_ended and p.is_current(observed.template)]
-        problems += [p for pod in fallen if (p := problem_of(pod))]
+        # What a node was short of, the next server may use, too.
+        recent = datetime.fromisoformat(now) - _RECENTLY
+        evicted = [p for p in observed.pods if p.is_evicted and p.is_current(observed.template) and p.ended_at > recent]
+        problems += [p for pod in evicted if (p := problem_of(pod))]
     if problems:
         first = problems[0]
         if first.reason in WITH_LOG:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -268,13 +269,32 @@ def test_reports_an_invalid_repository_in_every_condition() -> None:
     assert "a/config.pbtxt:1" in message(status, "Ready")
 
 
+@pytest.mark.parametrize("reason", ["Terminated", "OutOfnvidia.com/gpu", "NodeAffinity", "UnexpectedAdmissionError"])
+@pytest.mark.parametrize("ago", [1, 60 * 24 * 30])
+def test_a_pod_that_its_node_has_ended_says_nothing_about_the_next_one(reason: str, ago: int) -> None:
+    """A spot node was shut down, or a new node's devices weren't there yet."""
+    fallen = pod(failed(reason, "x"), _ended_ago(ago), name="gone")
+    for there in ([pod(LOADING, name="next")], []):
+        status = judge(fallen, *there, replicas=1, indexes={})
+        assert reasons(status)["Progressing"] == ("True", "RollingOut")
+        assert not [t for t in transitions([], status.conditions) if t.kind == "Warning" and t.reason == reason]
+
+
+def _ended_ago(minutes: int) -> gen.Modifier:
+    time = datetime.fromisoformat(NOW) - timedelta(minutes=minutes)
+    return gen.condition("DisruptionTarget", "True", lastTransitionTime=time.isoformat())
+
+
 def test_reports_an_evicted_pod_only_while_a_server_is_missing() -> None:
-    evicted = pod(failed("Evicted", "low on memory"), name="gone")
+    evicted = pod(failed("Evicted", "low on memory"), _ended_ago(5), name="gone")
     status = judge(pod(), evicted, replicas=1)
     assert reasons(status) == COMPLETE
     assert status.replicas == 1
     status = judge(evicted, pod(LOADING, name="next"), replicas=1, indexes={})
     assert reasons(status)["Progressing"] == ("False", "Evicted")
+    old = pod(failed("Evicted", "low on memory"), _ended_ago(15), name="gone")
+    status = judge(old, pod(LOADING, name="next"), replicas=1, indexes={})
+    assert reasons(status)["Progressing"] == ("True", "RollingOut")
 
 
 def test_ignores_pods_that_are_being_deleted() -> None:
