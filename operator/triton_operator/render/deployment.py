@@ -23,6 +23,8 @@ _SET_BY_OPENSHIFT: tuple[Omittable, ...] = (
     "spec.securityContext.runAsGroup",
     "spec.securityContext.runAsUser",
 )
+_MAY_BE_LOST = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Without it, cluster-autoscaler keeps a node because of the pod's volumes, even if nothing else runs there."""
 _EXIT_MARGIN_SECONDS = 5
 _PULL_SECONDS = 1200
 """Time to pull images of up to 15 GB. With the startup time, it is the progress deadline of a rollout."""
@@ -79,6 +81,7 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """Returns a new pod template: the operator's, merged with the user's, and then the labels that selectors need."""
     common, user = model.spec.common_metadata, model.spec.pod_template
     base: dict[str, Any] = {"metadata": {}, "spec": _pod_spec(model, choices)}
+    own_volumes = [volume["name"] for volume in base["spec"]["volumes"] if "emptyDir" in volume]
     for path in (*user.omit, *(_SET_BY_OPENSHIFT if choices.cluster.openshift else ())):
         base = without(base, path)
     template: dict[str, Any] = merge(
@@ -86,7 +89,11 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
         {
             "metadata": {
                 "labels": {**common.labels, **user.metadata.labels},
-                "annotations": {**common.annotations, **user.metadata.annotations},
+                "annotations": {
+                    _MAY_BE_LOST: ",".join(own_volumes),
+                    **common.annotations,
+                    **user.metadata.annotations,
+                },
             },
             "spec": user.spec,
         },
@@ -117,6 +124,8 @@ def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
             "runAsUser": 1000,
             "runAsGroup": 1000,
             "fsGroup": 1000,
+            # Otherwise each start of a pod changes the owner of all files of a large volume that the user adds.
+            "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **({"imagePullSecrets": secrets} if secrets else {}),

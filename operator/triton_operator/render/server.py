@@ -76,10 +76,15 @@ def asks_for_summaries(model: TritonModel) -> bool:
 
 
 def environment(model: TritonModel) -> list[dict[str, Any]]:
-    """Returns the user's variables. HOME is the only writable directory unless the user sets it."""
+    """Returns the user's variables, and two that the user may set, too.
+
+    HOME is the only writable directory. USER is for libraries that ask for the name of a user that the image may lack,
+    as PyTorch does (getpwuid(): uid not found).
+    """
     env = model.spec.server.env
-    named = any(variable.get("name") == "HOME" for variable in env)
-    return env if named else [{"name": "HOME", "value": "/tmp"}, *env]  # noqa: S108
+    given = {variable.get("name") for variable in env}
+    ours = {"HOME": "/tmp", "USER": "triton-server"}  # noqa: S108
+    return [*({"name": name, "value": value} for name, value in ours.items() if name not in given), *env]
 
 
 def _probe(path: str, *, period: int, failures: int, timeout: int = 1) -> dict[str, Any]:

@@ -315,14 +315,21 @@ def test_user_arguments_come_after_those_of_explicit_model_control() -> None:
     assert not any(a.startswith("--log-verbose") for a in triton()["args"])
 
 
-@pytest.mark.parametrize(
-    ("env", "home"),
-    [([], "/tmp"), ([{"name": "HOME", "value": "/x"}], "/x"), ([{"name": "A", "value": "1"}], "/tmp")],
-)
-def test_sets_home_once_and_keeps_the_users_variables(env: list[dict[str, str]], home: str) -> None:
-    variables = triton(server={"env": env})["env"]
-    assert [v["value"] for v in variables if v["name"] == "HOME"] == [home]
-    assert [v for v in variables if v["name"] != "HOME"] == [v for v in env if v["name"] != "HOME"]
+@pytest.mark.parametrize("name", ["HOME", "USER", "A"])
+def test_sets_two_variables_once_and_keeps_the_users(name: str) -> None:
+    variables = triton(server={"env": [{"name": name, "value": "x"}]})["env"]
+    values = {variable["name"]: variable["value"] for variable in variables}
+    assert len(variables) == len(values)
+    assert values == {"HOME": "/tmp", "USER": "triton-server", name: "x"}
+
+
+def test_cluster_autoscaler_may_drain_a_node_with_our_volumes() -> None:
+    """It keeps nodes with other volumes, such as those that the user adds."""
+    spec = {"podTemplate": {"spec": {"volumes": [{"name": "more", "emptyDir": {}}]}}}
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    assert deployment(**spec)["spec"]["template"]["metadata"]["annotations"][key] == "models,tools,shm,tmp"
+    own = {"podTemplate": {"metadata": {"annotations": {key: "tmp"}}}}
+    assert deployment(**own)["spec"]["template"]["metadata"]["annotations"][key] == "tmp"
 
 
 def test_init_containers_request_no_more_than_the_server() -> None:
@@ -408,12 +415,13 @@ def test_merges_the_pod_template_by_name() -> None:
     )
     server, sidecar = spec["containers"]
     assert spec["nodeSelector"] == {"gpu": "h200", "kubernetes.io/os": "linux"}
-    assert [e["name"] for e in server["env"]] == ["HOME", "A"]
+    assert [e["name"] for e in server["env"]] == ["HOME", "USER", "A"]
     assert server["command"] == start.command()
     assert "livenessProbe" not in server
     assert sidecar == {"name": "sidecar", "image": "s:1"}
     assert {v["name"] for v in spec["volumes"]} == {"models", "tools", "shm", "tmp", "more"}
     assert spec["securityContext"] == {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 1000, "fsGroup": 1000,
+                                       "fsGroupChangePolicy": "OnRootMismatch",
                                        "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
 
 
@@ -434,7 +442,7 @@ def test_a_source_or_a_handler_replaces_the_operators() -> None:
     assert "httpGet" not in server["livenessProbe"]
     assert server["livenessProbe"]["tcpSocket"] == {"port": "http"}
     assert server["lifecycle"] == {"preStop": {"exec": {"command": ["sleep", "9"]}}}
-    assert server["env"] == [{"name": "HOME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    assert server["env"][0] == {"name": "HOME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     volumes = {v["name"]: v for v in spec["volumes"]}
     assert volumes["tmp"] == {"name": "tmp", "persistentVolumeClaim": claim}
     assert volumes["shm"] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "9Gi"}}
@@ -464,7 +472,11 @@ def test_a_users_value_is_no_field_of_the_operator() -> None:
 
 def test_openshift_sets_the_user_and_the_groups() -> None:
     openshift = replace(COPY, cluster=Capabilities(openshift=True))
-    assert pod(openshift)["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod(openshift)["securityContext"] == {
+        "runAsNonRoot": True,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     template = {"spec": {"securityContext": {"fsGroup": 7}}}
     assert pod(openshift, podTemplate=template)["securityContext"]["fsGroup"] == 7
 
