@@ -134,4 +134,9 @@ def test_a_cluster_with_openshifts_api_gets_no_fixed_ids(tmp_path: Path) -> None
         with operator_process.running(kubeconfig, tmp_path):
             make(api, podTemplate={"spec": {"securityContext": {"runAsGroup": 7}}})
             context = pod(api)["securityContext"]
-    assert context == {"runAsNonRoot": True, "runAsGroup": 7, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert context == {
+        "runAsNonRoot": True,
+        "runAsGroup": 7,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }

@@ -170,7 +170,8 @@ def _metadata(custom: Object, plain: Object) -> Iterator[Feature]:
         if plain["labels"].get(key) != value:
             yield "label", key, value
     for key, value in custom["annotations"].items():
-        if "/" in key and key != names.ANNOTATION_TEMPLATE and key not in allowed.ANNOTATIONS:
+        own = key == names.ANNOTATION_TEMPLATE or plain["annotations"].get(key) == value
+        if "/" in key and not own and key not in allowed.ANNOTATIONS:
             yield "annotation", key, value
 
 

@@ -18,6 +18,7 @@ from support.people import make
 from triton_operator.api import kinds, kubernetes_versions, names, thresholds
 from triton_operator.manifests import rbac
 from triton_operator.render.children import KINDS
+from triton_operator.render.model_lists import read
 
 pytestmark = pytest.mark.integration
 
@@ -184,7 +185,8 @@ def change_models(api: Api, operator: Operator) -> None:
     started = {**api.get("Pod", "explicit-x-1"), "status": status["status"]}
 
     def listed() -> list[str]:
-        return str(api.get("ConfigMap", names.account("explicit"))["data"]["models"]).split()
+        (models,) = read(api.get("ConfigMap", names.account("explicit"))).values()
+        return list(models.listed)
 
     index = bad_servers.answers(json.dumps([{"name": "detection", "version": "1", "state": "READY"}]).encode())
     with serving(FakeTriton(), f"{host}:8001") as triton, bad_servers.server(host, index):

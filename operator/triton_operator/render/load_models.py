@@ -60,7 +60,8 @@ def is_list(volume: Any) -> bool:
 
 def _key(pod_spec: Mapping[str, Any]) -> str | None:
     """Returns the key of the list, "" for one that isn't set yet; None without the ConfigMap."""
-    for volume in pod_spec.get("volumes") or ():
+    volumes = pod_spec.get("volumes")
+    for volume in volumes if isinstance(volumes, list) else ():
         match volume.get("configMap") if is_list(volume) else None:
             case {"items": [{"key": str(key), "path": "models"}]}:
                 return key
