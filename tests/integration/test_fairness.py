@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support import operator_process, slow_webhook
+from support import operator_process, webhook
 from support.api import Api, eventually
 from support.controlplane import ControlPlane
 from support.operator_process import Operator
@@ -43,7 +43,7 @@ def test_new_tritonmodel_does_not_wait_for_a_namespace_with_slow_writes(
         noisy.create(tritonmodel(f"n-{number}"))
     eventually(lambda: len(noisy.list("Deployment")) == NOISY, 60, lambda: operator.log[-2000:])
     since = int(noisy.request("GET", noisy.path("Deployment"))["metadata"]["resourceVersion"])
-    with slow_webhook.installed(control_plane, tmp_path, SLOW, SECONDS):
+    with webhook.slow(control_plane, tmp_path, SLOW, SECONDS):
         eventually(lambda: is_slow(noisy), 30, "the webhook in effect", every=0)
         change = {"spec": {"modelImage": {"reference": "registry.example.com/noise:1"}}}
         with ThreadPoolExecutor(8) as pool:
