@@ -129,10 +129,21 @@ def difference(desired: Object, live: Object, applied: Applied | None = None) ->
 
 
 def is_template_of(template: Mapping[str, Any], live: Object) -> bool:
-    """Returns whether the Deployment `live` has this pod template, as far as an apply of it would change something.
+    """Returns whether the Deployment `live` has this pod template: as it is, or as admission rewrote it (LABEL_STORED).
 
-    A user who may write only the status of a Deployment can't change its spec.
+    A user who may write only the status of a Deployment can change neither its spec nor its labels.
     """
+    recorded = live["metadata"].get("labels", {}).get(names.LABEL_STORED)
+    return is_as_applied(template, live) or (recorded is not None and recorded == stored_template(template, live))
+
+
+def stored_template(template: Mapping[str, Any], live: Object) -> str:
+    """Returns the value of LABEL_STORED if `live` is what the API server has made of a Deployment with `template`."""
+    return _fingerprint([template, project(template, live.get("spec", {}).get("template", {}))]).hex()
+
+
+def is_as_applied(template: Mapping[str, Any], live: Object) -> bool:
+    """Returns whether the Deployment `live` has this pod template, as far as an apply of it would change something."""
     have = live.get("spec", {}).get("template", {})
     owned = applied_fields(live).get("f:spec", {}).get("f:template", {})
     paths = chain(

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from support import controlplane, operator_process
-from support.api import Api, eventually
+from integration.world.test_versions import SIGNAL, STOP_SIGNALS
+from support import controlplane, operator_process, webhook
+from support.api import Api, Object, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.people import tritonmodel
 from support.released import OTHER_PODS
+from triton_operator.api import kubernetes_versions
+from triton_operator.api.names import ANNOTATION_POD_TEMPLATE, LABEL_STORED
 from triton_operator.api.types import TritonModelSpec
 
 pytestmark = pytest.mark.integration
@@ -70,6 +73,84 @@ def test_upgrade_of_the_operator_restarts_no_server(api: Api, control_plane: Con
         eventually(lambda: api.find("Deployment", "another") and has_newer_template(api, "another"), 10)
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
+
+
+MIRROR = "mirror.example.com/"
+REWRITTEN = {"example.com/images": "mirrored"}
+
+
+def mirrored(deployment: Object) -> webhook.Patch:
+    """Rewrites the images of a Deployment to those of a mirror, and the time that pods get to end, as policies do."""
+    pod, patch = deployment["spec"]["template"]["spec"], []
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(pod.get(field, ())):
+            at = f"/spec/template/spec/{field}/{index}"
+            if not container["image"].startswith(MIRROR):
+                patch.append({"op": "replace", "path": f"{at}/image", "value": MIRROR + container["image"]})
+    return [*patch, {"op": "replace", "path": "/spec/template/spec/terminationGracePeriodSeconds", "value": 77}]
+
+
+def is_recorded(api: Api, name: str) -> bool:
+    return LABEL_STORED in api.get("Deployment", name)["metadata"]["labels"]
+
+
+def test_upgrade_restarts_no_server_whose_images_are_rewritten(
+    control_plane_with_controllers: ControlPlane, tmp_path: Path
+) -> None:
+    plane, namespace, names = control_plane_with_controllers, "mirrored", ["model-1", "model-2"]
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": REWRITTEN}})
+    api, kubeconfig = plane.api.in_namespace(namespace), operator_process.install(plane)
+    with webhook.mutating(plane, tmp_path, REWRITTEN, mirrored):
+        # The API server calls a new webhook after a moment.
+        pod = {"containers": [{"name": "a", "image": "a"}], "terminationGracePeriodSeconds": 1}
+        probe = {
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "probe"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "probe"}},
+                "template": {"metadata": {"labels": {"app": "probe"}}, "spec": pod},
+            },
+        }  # fmt: skip
+        eventually(lambda: MIRROR in str(api.request("POST", f"{api.path('Deployment')}?dryRun=All", probe)), 60)
+        with operator_process.running(kubeconfig, tmp_path) as operator:
+            for name in names:
+                api.create(tritonmodel(name))
+            if kubernetes_versions.minor(controlplane.version()) >= STOP_SIGNALS:
+                # The cluster drops a field of this one.
+                names.append("model-3")
+                api.create(tritonmodel("model-3", **SIGNAL))
+            eventually(lambda: all(api.find("Deployment", name) for name in names), 60, lambda: operator.log[-2000:])
+            eventually(lambda: all(is_recorded(api, name) for name in names), 60, lambda: operator.log[-2000:])
+            plane.wait_until_quiet()
+            assert operator.stop() == 0
+        before = templates(api)
+        assert f"{MIRROR}{operator_process.TOOLS_IMAGE}" in str(before)
+        (tmp_path / "newer").mkdir()
+        (tmp_path / "newer" / "sitecustomize.py").write_text(OTHER_PODS)
+        path = os.pathsep.join(filter(None, [str(tmp_path / "newer"), os.environ.get("PYTHONPATH")]))
+        with operator_process.running(
+            kubeconfig, tmp_path, PYTHONPATH=path, TOOLS_IMAGE="registry.example.com/triton-operator:2"
+        ) as operator:
+            eventually(lambda: count_newer_templates(api) == len(names), 60, lambda: operator.log[-2000:])
+            api.patch("TritonModel", names[0], {"spec": {"replicas": 3}})
+            eventually(lambda: api.get("Deployment", names[0])["spec"]["replicas"] == 3, 10)
+            plane.wait_until_quiet()
+            assert templates(api) == before
+            # A change of the spec takes the new template and the new image, through the mirror.
+            api.patch("TritonModel", names[1], {"spec": {"server": {"image": "triton:2"}}})
+            eventually(lambda: has_newer_template(api, names[1]), 10)
+            assert f"{MIRROR}registry.example.com/triton-operator:2" in str(templates(api)[names[1]])
+            eventually(lambda: is_recorded(api, names[1]), 10, lambda: operator.log[-2000:])
+            assert operator.stop() == 0
+
+
+def test_a_writer_of_the_status_cannot_set_the_label(api: Api) -> None:
+    pod = {"containers": [{"name": "a", "image": "a"}]}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod}
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    api.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec})
+    forged = {"metadata": {"labels": {LABEL_STORED: "x"}, "annotations": {ANNOTATION_POD_TEMPLATE: "x"}}}
+    metadata = api.patch("Deployment", "a", forged, "status")["metadata"]
+    assert (metadata.get("labels", {}), metadata["annotations"]) == ({}, forged["metadata"]["annotations"])
 
 
 FORMER_IMAGE, IMAGE = "nvcr.io/nvidia/tritonserver:23.01-py3", str(TritonModelSpec.model_fields["server"].default.image)

@@ -16,6 +16,7 @@ class ReconcileCache:
     """The results of earlier reconciles of one TritonModel. Not thread-safe: one thread at a time reconciles it.
 
     - `applied`, `unchanged`: see `plan`.
+    - `recorded`: the hash of the pod template for which the label LABEL_STORED was decided.
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
     - `scaling`: the state of the engine Direct; None before its first decision.
@@ -33,6 +34,7 @@ class ReconcileCache:
 
     applied: dict[Identity, Applied] = field(default_factory=dict)
     unchanged: dict[Identity, Compared] = field(default_factory=dict)
+    recorded: str = ""
     due: datetime | None = None
     pending: datetime | None = None
     scaling: State | None = None

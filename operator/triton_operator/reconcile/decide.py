@@ -29,6 +29,7 @@ from .steps import (
     WakeUp,
     WriteChildren,
 )
+from .stored_template import recorded
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,11 @@ def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decisio
     choices, load = _choose(snapshot)
     cache.rollout = load_models.replace_servers(snapshot.model, load) or cache.rollout
     scale = decide_scale(snapshot, cache, elapsed)
-    desired = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
-    decision = Decision(choices, tuple(desired), load, scale)
+    rendered = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
+    desired = tuple(
+        recorded(obj, snapshot.deployment, cache) if obj["kind"] == kinds.DEPLOYMENT.kind else obj for obj in rendered
+    )
+    decision = Decision(choices, desired, load, scale)
     # The status doesn't have the last eviction yet while that is in the cache.
     if cache.evicted is None:
         changing = load.start is not None

@@ -43,21 +43,30 @@ def choose(
     replaced = models_hash(model) if replace_servers else _replaced(live)
     choices = replace(
         defaults,
-        tools_image=_tools_image(live) or defaults.tools_image,
+        tools_image=_tools_image((live or {}).get("spec", {}).get("template")) or defaults.tools_image,
         delivery=delivery,
         replicas=replicas if replicas is not None else _replicas(live, before),
         initial_replicas=before if replicas is None and live is None and before > 1 else None,
         template=NewTemplate(replaced),
     )
     template = pod_template(model, choices)
-    template_hash = template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
-    if template_hash == annotations.get(names.ANNOTATION_TEMPLATE):
+    if _hash(template) == annotations.get(names.ANNOTATION_TEMPLATE):
         return choices
     if not replace_servers and annotations.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
         old = _old_template(annotations, live, agrees)
         if old is not None:
+            # Admission may have rewritten the image in the live one.
+            choices = replace(choices, tools_image=_tools_image(old) or choices.tools_image)
+            template = pod_template(model, choices)
+            if _hash(template) == _hash(old):
+                return choices
             return replace(choices, template=KeptTemplate(old, content(old) != content(template), replaced))
     return replace(choices, tools_image=defaults.tools_image)
+
+
+def _hash(template: Mapping[str, Any]) -> str:
+    """Returns the hash in the pod template."""
+    return str(template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
 
 
 def _old_template(
@@ -70,9 +79,9 @@ def _old_template(
     return template if template is not None and live is not None and agrees(template, live) else None
 
 
-def _tools_image(live: Mapping[str, Any] | None) -> str:
-    """Returns the operator's image in the live pod template; "" if it has none."""
-    pod = (live or {}).get("spec", {}).get("template", {}).get("spec", {})
+def _tools_image(template: Mapping[str, Any] | None) -> str:
+    """Returns the operator's image in the pod template; "" if it has none."""
+    pod = (template or {}).get("spec", {})
     return next(
         (str(c.get("image", "")) for c in pod.get("initContainers", ()) if c.get("name") == names.CONTAINER_TOOLS), ""
     )
