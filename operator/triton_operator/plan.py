@@ -170,6 +170,41 @@ def applied_record(desired: Object, live: Object) -> Applied:
     )
 
 
+def is_same_intent(desired: Object, applied: Applied) -> bool:
+    """Returns whether the last apply had the same content."""
+    return applied.intent == _fingerprint(desired)
+
+
+def changed_by(desired: Object, live: Object) -> tuple[str, str]:
+    """Returns the path of the first desired field that another manager has changed, and that manager; else "" twice.
+
+    `live`: with the managedFields of all managers. Nobody owns a field that was removed.
+    """
+    for entry in live["metadata"].get("managedFields", []):
+        if entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply":
+            continue
+        for path in _changed(_content(desired), live, entry.get("fieldsV1", {}), ""):
+            subresource = f" ({entry['subresource']})" if entry.get("subresource") else ""
+            return path, str(entry.get("manager", "")) + subresource
+    return "", ""
+
+
+def _changed(want: Any, have: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yields paths in `owned` at which `have` differs from `want`. Items of lists are named by their keys."""
+    if isinstance(want, Mapping) and isinstance(have, Mapping) and owned.keys() - {"."}:
+        for key, value in want.items():
+            if (below := owned.get(f"f:{key}")) is not None:
+                yield from _changed(value, have.get(key), below, f"{path}.{key}")
+    elif isinstance(want, list) and isinstance(have, list) and owned.keys() - {"."}:
+        field = path.rpartition(".")[2]
+        for index, (item, other) in enumerate(_pairs(want, have, field)):
+            if (below := _owned_item(item, owned)) is not None:
+                keys = [str(item[key]) for key in _keyed(want, field)]
+                yield from _changed(item, other, below, f"{path}[{','.join(keys) or index}]")
+    elif want != have:
+        yield path
+
+
 def _dropped(want: Any, have: Any, path: str) -> Iterator[str]:
     """Yields paths that `want` has and `have` hasn't."""
     if have is None:

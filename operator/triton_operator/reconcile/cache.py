@@ -10,12 +10,15 @@ from triton_operator.plan import Applied, Compared, Identity
 from triton_operator.pods import Problem
 from triton_operator.scaling import State
 
+from .contests import Contest, Place
+
 
 @dataclass
 class ReconcileCache:
     """The results of earlier reconciles of one TritonModel. Not thread-safe: one thread at a time reconciles it.
 
     - `applied`, `unchanged`: see `plan`.
+    - `contests`: the fields that another writer changes, see `contests`.
     - `recorded`: the hash of the pod template for which the label LABEL_STORED was decided.
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
@@ -34,6 +37,7 @@ class ReconcileCache:
 
     applied: dict[Identity, Applied] = field(default_factory=dict)
     unchanged: dict[Identity, Compared] = field(default_factory=dict)
+    contests: dict[Place, Contest] = field(default_factory=dict)
     recorded: str = ""
     due: datetime | None = None
     pending: datetime | None = None

@@ -16,6 +16,7 @@ from triton_operator.scaling import ScaleDecision
 
 from . import load_models
 from .cache import ReconcileCache
+from .contests import hold_back
 from .direct import decide_scale
 from .repair import NO_REPAIR, Repair, repair
 from .snapshot import Object, Snapshot, find_kind
@@ -24,6 +25,7 @@ from .steps import (
     DeleteLeftoverPods,
     DeleteLeftovers,
     ReadLost,
+    ReconcileAfter,
     ScaleUp,
     Step,
     WakeUp,
@@ -123,8 +125,13 @@ def _write_children(snapshot: Snapshot, decision: Decision, cache: ReconcileCach
     desired, live = (
         tuple(obj for obj in objects if obj["kind"] not in snapshot.unreadable) for objects in (decision.desired, live)
     )
-    if writes := plan(desired, live, cache.applied, cache.unchanged):
-        yield WriteChildren(tuple(writes))
+    contested = hold_back(
+        plan(desired, live, cache.applied, cache.unchanged), cache.applied, cache.contests, snapshot.time
+    )
+    if contested.writes or contested.held:
+        yield WriteChildren(contested.writes, contested.set_back, contested.held)
+    if contested.again is not None:
+        yield ReconcileAfter(contested.again)
 
 
 def _change_models(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iterator[Step]:

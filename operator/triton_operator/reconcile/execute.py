@@ -13,6 +13,7 @@ from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
 
 from .cache import ReconcileCache
+from .contests import count
 from .evict import Evictor
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
@@ -73,7 +74,11 @@ class Executor:
             case DeleteLeftovers():
                 self._leftovers.delete_leftovers(model.key, model.metadata.uid, outcome)
             case WriteChildren():
+                before = dict(cache.applied)
                 self._children.write(model, step.plan, cache.applied, outcome, log)
+                made = [place for place in step.set_back if cache.applied[place[0]] is not before[place[0]]]
+                count(made, cache.contests, snapshot.time)
+                self._children.name_writers(step.held, log)
             case ChangeModels():
                 self._change_models(step, snapshot, outcome, log)
             case ScaleUp():

@@ -20,6 +20,7 @@ from triton_operator.status.threshold_live import outdated
 
 from . import load_models
 from .cache import ReconcileCache
+from .contests import problems
 from .decide import Decision
 from .direct import scaling_status
 from .outcome import Outcome
@@ -133,6 +134,7 @@ def observation(
 ) -> Observation:
     """Returns the input of the status. `snapshot`: what is there after the writes. `now`: RFC 3339."""
     choices, model = decision.choices, snapshot.model
+    contested, noted = problems(cache.contests, snapshot.time)
     return Observation(
         template=decision.template,
         delivery=choices.delivery,
@@ -142,7 +144,8 @@ def observation(
         deployment=snapshot.deployment,
         paused=bool((snapshot.deployment or {}).get("spec", {}).get("paused")),
         pods=snapshot.pods,
-        refused={**outcome.refused, **snapshot.unreadable},
+        refused={**contested, **outcome.refused, **snapshot.unreadable},
+        contested=noted,
         dropped={
             obj["kind"]: record.dropped
             for obj in decision.desired

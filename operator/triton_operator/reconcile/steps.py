@@ -10,6 +10,8 @@ from triton_operator.plan import Apply, Delete, Identity
 from triton_operator.pods import Pod
 from triton_operator.scaling import ScaleDecision
 
+from .contests import HeldBack, Place
+
 Object = dict[str, Any]
 
 
@@ -44,9 +46,14 @@ class DeleteLeftovers:
 
 @dataclass(frozen=True)
 class WriteChildren:
-    """Apply and delete children."""
+    """Apply and delete children, and name the other writers of the fields that aren't set back now.
+
+    `set_back`: where these writes undo changes by other writers.
+    """
 
     plan: tuple[Apply | Delete, ...]
+    set_back: tuple[Place, ...] = ()
+    held: tuple[HeldBack, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from triton_operator.plan import (
     Identity,
     applied_fields,
     applied_record,
+    changed_by,
     handover,
     identity,
     port_cleanup,
@@ -24,6 +25,7 @@ from triton_operator.plan import (
 from triton_operator.pods import Problem
 from triton_operator.render import children
 
+from .contests import HeldBack
 from .outcome import Outcome
 
 _UNDECLARED = "field not declared in schema"
@@ -92,6 +94,19 @@ class ChildWriter:
         name = f"{obj['kind']} {obj['metadata']['name']}"
         outcome.refuse(obj["kind"], error, f"the API server refuses {name}: {error.message}")
         return problem
+
+    def name_writers(self, held: Iterable[HeldBack], log: logging.LoggerAdapter[logging.Logger]) -> None:
+        """Reads who has changed the fields that aren't set back now. The store has no fields of other managers."""
+        for contest, step in ((held_back.contest, held_back.step) for held_back in held):
+            if contest.writer or step.live is None:
+                continue
+            metadata, kind = step.desired["metadata"], children.of(step.desired).kind
+            try:
+                there = self._api.get(kind, metadata["namespace"], metadata["name"])
+            except ApiError as error:
+                log.info("can't read who changes %s %s: %s", kind.kind, metadata["name"], error.message)
+                continue
+            contest.path, contest.writer = changed_by(step.desired, there)
 
     def read_lost(self, model: TritonModel, lost: Iterable[Identity], outcome: Outcome) -> None:
         """Reads objects that have lost their label. What still belongs to the TritonModel is for the next reconcile.

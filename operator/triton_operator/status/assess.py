@@ -290,7 +290,8 @@ def _changing(change: ModelsChange) -> Condition:
 
 def _with_notes(now: Condition, observed: Observation) -> Condition:
     """Adds what the cluster's version means for the objects that this condition is about, and the next repair."""
-    notes = [_dropped(child, observed) for child in CHILDREN if child.condition == now.type]
+    kinds = [child for child in CHILDREN if child.condition == now.type]
+    notes = [*(_dropped(child, observed) for child in kinds), *(observed.contested.get(c.kind.kind) for c in kinds)]
     if now.type == PROGRESSING or (now.type == READY and now.status == "False"):
         notes.append(observed.repair)
     if now.type == PROGRESSING:

@@ -78,6 +78,8 @@ class Observation:
     """Kind → why the API server refused the write."""
     dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind → paths of fields that the API server didn't store."""
+    contested: Mapping[str, str] = field(default_factory=dict)
+    """Kind → which of its labels or annotations another writer changes again and again."""
     evicted: RepairStatus | None = None
     """The server that this reconcile has evicted."""
     repair: str = ""
