@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 import time
 
 import pytest
@@ -145,3 +147,17 @@ def test_a_view_that_cannot_be_written_is_no_traceback(tmp_path) -> None:
         started(tmp_path, Expected(), configs={"a": "text"}),
     ):
         pass
+
+
+def test_uses_no_proxy_for_its_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ready(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+    for name in ("http_proxy", "no_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert tritonserver._answers(f"http://127.0.0.1:{server.server_port}/v2/health/ready")
+        server.shutdown()
