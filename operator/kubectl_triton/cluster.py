@@ -14,6 +14,7 @@ import kubernetes
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
+from triton_operator.cluster import proxy
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.pods import Pod
 
@@ -140,19 +141,21 @@ def connect(namespace: str | None, context: str | None) -> Cluster:
     In a pod without a kubeconfig it uses the pod's ServiceAccount and namespace.
     """
     configuration = kubernetes.client.Configuration()
+    configuration.proxy = None  # Only a kubeconfig's stays.
     if context is None and _in_pod():
         kubernetes.config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         namespace = namespace or _POD_NAMESPACE.read_text().strip()
-        return Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), namespace, configuration)
-    try:
-        kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
-            context=context, client_configuration=configuration
-        )
-        contexts, current = kubernetes.config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
-    except kubernetes.config.ConfigException as error:
-        raise UnreachableError(f"no usable kubeconfig: {error}") from error
-    entry = next((c for c in contexts if c["name"] == context), current)
-    namespace = namespace or entry["context"].get("namespace", "default")
+    else:
+        try:
+            kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
+                context=context, client_configuration=configuration
+            )
+            contexts, current = kubernetes.config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+        except kubernetes.config.ConfigException as error:
+            raise UnreachableError(f"no usable kubeconfig: {error}") from error
+        entry = next((c for c in contexts if c["name"] == context), current)
+        namespace = namespace or entry["context"].get("namespace", "default")
+    proxy.choose(configuration, os.environ)
     return Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), namespace, configuration)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
@@ -23,7 +24,7 @@ import urllib3.exceptions
 from triton_operator.api import names
 from triton_operator.api.kinds import POD, Kind
 
-from . import pages, shallow
+from . import pages, proxy, shallow
 
 Object = dict[str, Any]
 Event = tuple[str, Object]
@@ -92,12 +93,24 @@ class KubernetesApi:
     def from_environment(cls, connections: int, on_request: Callable[[str, str, int], None]) -> KubernetesApi:
         """Uses the pod's ServiceAccount, otherwise the kubeconfig. Keeps up to `connections` connections open."""
         configuration = kubernetes.client.Configuration()
+        configuration.proxy = None  # Only a kubeconfig's stays.
         try:
             kubernetes.config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         except kubernetes.config.ConfigException:
             kubernetes.config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        proxy.choose(configuration, os.environ)
         configuration.connection_pool_maxsize = connections
         return cls(kubernetes.client.ApiClient(configuration), on_request)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._client.configuration.host)
+
+    @property
+    def proxy(self) -> urllib3.util.Url | None:
+        """The proxy that the connections use, perhaps with credentials."""
+        return self._client.rest_client.pool_manager.proxy
 
     def fenced(self, may_write: Callable[[], bool]) -> KubernetesApi:
         """Returns a client with the same connections that calls `may_write` before each write.

@@ -89,7 +89,9 @@ class App:
         # Process 1 has no default handlers.
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
-        settings = self._settings
+        settings, proxy = self._settings, self._api.proxy
+        used = f"the proxy {proxy.scheme}://{proxy.netloc}" if proxy else "no proxy"
+        _log.info("connections to the API server %s use %s", self._api.server, used)
         probes = await health.serve_probes(settings.probe_port, self._liveness_error, self._readiness_error)
         end_metrics = health.serve_metrics(settings.port, self._metrics.registry, settings.metrics_seconds)
         try:

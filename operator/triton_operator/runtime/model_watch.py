@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 import random
@@ -138,7 +139,12 @@ class ModelWatch:
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry)(kopf.login_via_client)
+
+        @kopf.on.login(registry=registry)
+        def log_in(**arguments: Any) -> kopf.ConnectionInfo | None:
+            # kopf knows no proxy of a kubeconfig, and would read the environment by a rule without CIDRs.
+            info, proxy = kopf.login_via_client(**arguments), self._api.proxy
+            return info and dataclasses.replace(info, proxy_url=proxy and proxy.url)
 
         @kopf.on.event(TRITON_MODEL.group, TRITON_MODEL.version, TRITON_MODEL.plural, registry=registry)
         async def changed(*, event: Any, **_: Any) -> None:
@@ -193,8 +199,6 @@ def _settings(retries: _Retries) -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.networking.error_backoffs = retries
     settings.networking.request_timeout = 60
-    # Respect HTTPS_PROXY and NO_PROXY, as all other requests to the API server do.
-    settings.networking.trust_env = True
     # Users decide how large an object is. Four of the largest fit into the operator's memory.
     settings.watching.chunk_size = 4
     settings.persistence.diffbase_storage = _NoDifference()
