@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 from model_images.support import Server, docker, serving
 from support import gen
 from support.api import eventually
+from triton_operator.probe import fetch
+from triton_operator.probe.readiness import says_not_ready
 from triton_operator.render import readiness
 from triton_operator.render.delivery import BUSYBOX
 from triton_repository_check.model import SERVED_AT
@@ -39,6 +42,9 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
+    def is_ready(self):
+        return not os.path.exists("/dev/shm/unready")
+
     def execute(self, requests):
         if os.path.exists("/dev/shm/fails"):
             raise RuntimeError("an illegal memory access was encountered")
@@ -84,6 +90,16 @@ def probe(server: Server, file: str = "echo/health.json", seconds: int = 5) -> t
     command = [part.replace(f"{SERVED_AT}/{file}", f"/models/0/{file}") for part in command]
     result = subprocess.run(["docker", "exec", server.container, *command], capture_output=True, text=True, check=False)
     return result.returncode, result.stdout + result.stderr
+
+
+def asked(server: Server, model: str) -> bool:
+    """Returns what the operator learns from a server whose probe has failed."""
+
+    async def ask() -> bool:
+        async with fetch.session() as client:
+            return await says_not_ready(client, server.http, readiness.path(gen.model(entrypoint=model)))
+
+    return asyncio.run(ask())
 
 
 @contextmanager
@@ -157,6 +173,23 @@ def test_a_server_whose_model_is_not_loaded_is_not_ready(server: Server) -> None
     )
     assert result.returncode == 1
     assert "/v2/models/other/ready: " in result.stdout
+
+
+def test_a_server_that_says_itself_that_it_is_not_ready_is_known(server: Server) -> None:
+    """So it isn't evicted: a model that is loaded again, and one whose `is_ready` says no, have failed no request."""
+    assert not asked(server, "echo")
+    assert asked(server, "other")
+    with state(server, "unready"):
+        # Triton calls `is_ready` from 26.03 on.
+        code, words = probe(server)
+        assert asked(server, "echo") == (code == 1)
+        assert words == "" or words.startswith("/v2/models/echo/ready: HTTP/1.1 400")
+
+
+def test_a_server_that_hangs_does_not_say_so(server: Server) -> None:
+    with state(server, "hangs"):
+        eventually(lambda: probe(server, seconds=1)[0] == 1, 60)
+        assert not asked(server, "echo")
 
 
 def test_a_server_that_hangs_is_not_ready(server: Server) -> None:

@@ -17,7 +17,12 @@ class UnusableError(FetchError):
     """There is an answer, but it can't be used.
 
     The message begins with a verb, such as "is larger than 256 KiB", and is the same each time for the same reason.
+    `status`: the HTTP status if that is the reason; otherwise 0.
     """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ async def fetch(
         async with asyncio.timeout(limits.total_seconds):
             async with client.request(method, url, allow_redirects=False, timeout=timeout, headers=headers) as response:
                 if response.status != 200:
-                    raise UnusableError(f"has the HTTP status {response.status}")
+                    raise UnusableError(f"has the HTTP status {response.status}", response.status)
                 async for part in response.content.iter_any():
                     body += part
                     if len(body) > limits.body_bytes:

@@ -13,6 +13,7 @@ from .credentials import Headers
 from .loads import LoadProbes
 from .placement import runs_on_cpu
 from .prometheus_probes import PrometheusProbes
+from .readiness import says_not_ready
 from .servers import ServerProbes
 from .statistics import uncounted
 
@@ -42,6 +43,7 @@ class Prober:
             on_answer=lambda answered: on_answer("server", answered),
             count=uncounted,
             runs_on_cpu=runs_on_cpu,
+            says_not_ready=says_not_ready,
         )
         self.changes = ModelChanges(on_change, self.servers.refresh)
         self.prometheuses = PrometheusProbes(

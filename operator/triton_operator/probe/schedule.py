@@ -64,6 +64,11 @@ def server_delay(answer: Answer | None, repeats: int, rest_seconds: float) -> fl
     return jittered(min(longest, _FIRST_SECONDS * 2.0 ** min(repeats, 16)))
 
 
+def unready_delay(seconds: float) -> float:
+    """Returns the same for a server that may be evicted, because its readiness probe fails. `seconds`: without that."""
+    return min(seconds, jittered(_LOADING_SECONDS))
+
+
 def jittered(seconds: float) -> float:
     """Returns `seconds` ± 10 %, so that a thousand servers aren't polled at the same moment."""
     return seconds * random.uniform(0.9, 1.1)  # noqa: S311

@@ -18,7 +18,7 @@ from . import fetch
 from .answer_cache import AnswerCache
 from .fetch import FetchError, UnusableError
 from .lanes import Lanes
-from .schedule import Schedule, server_delay, wait
+from .schedule import Schedule, server_delay, unready_delay, wait
 from .triton import READY, Answer, repository_index
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ _NO_ROOM = (
 Read = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
 Count = Callable[[aiohttp.ClientSession, str, str], Awaitable[Uncounted]]
 RunsOnCpu = Callable[[aiohttp.ClientSession, str, str], Awaitable[bool]]
+SaysNotReady = Callable[[aiohttp.ClientSession, str, str], Awaitable[bool]]
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +43,8 @@ class _Target:
     - `entrypoint`: the model that clients call; "" if it is unknown.
     - `gpu_models`: the models that it puts on its GPUs unless it sees none.
     - `on_cpu`: one of them that it runs on the CPU; "" if it runs them on a GPU, None while that isn't known.
+    - `readiness`: the path of Triton's readiness if its probe has failed; otherwise "".
+    - `says_not_ready`: whether Triton then says the same.
     - `unusable`: why the last answer can't be used.
     - `repeats`: number of polls in a row in which not all models were ready.
     - `changes`: number of times that its models were changed.
@@ -55,6 +58,8 @@ class _Target:
     answer: Answer | None = None
     uncounted: Uncounted = ()
     on_cpu: str | None = None
+    readiness: str = ""
+    says_not_ready: bool = False
     unusable: str = ""
     pending: bool = True
     repeats: int = 0
@@ -73,6 +78,7 @@ class ServerProbes:
     - `count`: finds the uncounted models of a server whose models are all ready.
     - `runs_on_cpu`: returns whether a model runs on the CPU. Triton decides it when it loads the model, so a server
       gets this request once for each start.
+    - `says_not_ready`: returns whether Triton says that it isn't ready.
     - `cache`: limits the memory of all answers together.
 
     If one server of a TritonModel gives no usable answer, all its servers are polled in a slow lane, so that they don't
@@ -87,9 +93,10 @@ class ServerProbes:
         cache: AnswerCache | None = None,
         count: Count | None = None,
         runs_on_cpu: RunsOnCpu | None = None,
+        says_not_ready: SaysNotReady | None = None,
     ) -> None:
         self._on_change, self._read, self._on_answer = on_change, read, on_answer
-        self._count, self._runs_on_cpu = count, runs_on_cpu
+        self._count, self._runs_on_cpu, self._says_not_ready = count, runs_on_cpu, says_not_ready
         self._cache = cache or AnswerCache()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
@@ -105,12 +112,14 @@ class ServerProbes:
         explicit: bool = False,
         entrypoint: str = "",
         gpu_models: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        readiness: Mapping[str, str] = MappingProxyType({}),
     ) -> ServerAnswers:
         """Returns the last answers of these servers of the TritonModel `key`.
 
         From now on polls these servers, and no others of `key`. `explicit`: whether the model control is `explicit`.
         `entrypoint`: the model that clients call; "" if it is unknown. `gpu_models`: uid of a server → the models that
-        it puts on its GPUs unless it sees none.
+        it puts on its GPUs unless it sees none. `readiness`: uid of a server whose readiness probe has failed → the
+        path of Triton's readiness.
         """
         rest = EXPLICIT_REST_SECONDS if explicit else REST_SECONDS
         with self._lock:
@@ -128,7 +137,7 @@ class ServerProbes:
                     target.server, target.pending, target.repeats = server, True, 0
                     self._due_now.append(target)
                 target.rest_seconds, target.entrypoint = rest, entrypoint
-                target.gpu_models = gpu_models.get(server.uid, ())
+                target.gpu_models, target.readiness = gpu_models.get(server.uid, ()), readiness.get(server.uid, "")
                 targets[server.uid] = target
             for target in old_targets.values():
                 self._remove(target)
@@ -138,11 +147,12 @@ class ServerProbes:
             unusable = {t.server.pod: t.unusable for t in targets.values() if t.unusable}
             uncounted = {pair for target in targets.values() for pair in target.uncounted}
             on_cpu = {t.server.pod: t.on_cpu for t in targets.values() if t.on_cpu}
+            not_ready = frozenset(t.server.pod for t in targets.values() if t.says_not_ready)
             pending = any(target.pending for target in targets.values())
             wake = bool(self._due_now)
         if wake:
             self._wake()
-        return ServerAnswers(indexes, unusable, pending, tuple(sorted(uncounted)), on_cpu)
+        return ServerAnswers(indexes, unusable, pending, tuple(sorted(uncounted)), on_cpu, not_ready)
 
     def refresh(self, key: str, uid: str) -> None:
         """Polls this server of `key` at once, because its models were changed."""
@@ -205,9 +215,11 @@ class ServerProbes:
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
             server, changes, uncounted, on_cpu = target.server, target.changes, target.uncounted, target.on_cpu
-            answer, unusable = None, ""
+            answer, unusable, not_ready = None, "", False
             if not target.removed:
                 try:
+                    if target.readiness and self._says_not_ready is not None:
+                        not_ready = await self._says_not_ready(client, server.address, target.readiness)
                     answer = await self._read(client, server.address)
                     uncounted = await self._uncounted(client, target, answer)
                     on_cpu = await self._on_cpu(client, target, answer)
@@ -218,12 +230,14 @@ class ServerProbes:
                     _log.debug("no repository index from %s: %s", server.pod, error)
                 except Exception:
                     _log.exception("polling %s failed", server.pod, extra={"key": target.key})
-        changed = self._record(target, server, changes, answer, unusable, uncounted, on_cpu)
+        changed = self._record(target, server, changes, answer, unusable, uncounted, on_cpu, not_ready)
         if target.removed:
             return
         self._on_answer(answer is not None)
         current = (target.server, target.changes) == (server, changes)
         delay = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
+        if target.readiness:
+            delay = unready_delay(delay)
         schedule.put(target, loop.time() + delay)
         woken.set()
         if changed:
@@ -260,25 +274,26 @@ class ServerProbes:
         unusable: str,
         uncounted: Uncounted,
         on_cpu: str | None,
+        not_ready: bool,
     ) -> bool:
         """Stores an answer; returns whether it differs from the last one."""
         with self._lock:
             target.polling = False
             if target.removed or (target.server, target.changes) != (server, changes):
                 return False
-            state, pending = (target.answer, target.unusable, target.uncounted, target.on_cpu), target.pending
+            state, pending = _state(target), target.pending
             was_ready = target.answer is not None and target.answer.all_ready
             target.repeats = 0 if pending or was_ready else target.repeats + 1
             target.pending = False
             self._set(target, answer, unusable)
-            target.uncounted, target.on_cpu = uncounted, on_cpu
+            target.uncounted, target.on_cpu, target.says_not_ready = uncounted, on_cpu, not_ready
             if target.answer is None:
                 self._silent.setdefault(target.key, set()).add(server.uid)
             elif silent := self._silent.get(target.key):
                 silent.discard(server.uid)
                 if not silent:
                     del self._silent[target.key]
-            return pending or state != (target.answer, target.unusable, target.uncounted, target.on_cpu)
+            return pending or state != _state(target)
 
     def _set(self, target: _Target, answer: Answer | None, unusable: str) -> None:
         """Stores the last answer of this server, if there is room for it."""
@@ -290,3 +305,8 @@ class ServerProbes:
         target.answer = None if answer is None else self._cache.add(target.key, answer)
         if answer is not None and target.answer is None:
             target.unusable = _NO_ROOM
+
+
+def _state(target: _Target) -> tuple[object, ...]:
+    """Returns what `track` returns about a server."""
+    return target.answer, target.unusable, target.uncounted, target.on_cpu, target.says_not_ready

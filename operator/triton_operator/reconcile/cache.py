@@ -29,6 +29,7 @@ class ReconcileCache:
     - `evicted`: the server that was evicted, until it is in the status.
     - `eviction_refusal`: until when no server is evicted, because the API server has refused it, and the problem.
     - `stopped`: uid of a pod → since when the operator has seen that its server doesn't answer.
+    - `not_ready`: uid of such a pod → when its server has last said that it isn't ready.
     - `start`: the hash of a pod template, and the shortest time in which a server of it became ready, in seconds.
     - `merged`: the last status that was written, and what became of it, because another field manager has items in it.
     - `kubernetes`: the cluster's version at the last reconcile.
@@ -48,6 +49,7 @@ class ReconcileCache:
     evicted: RepairStatus | None = None
     eviction_refusal: tuple[datetime, Problem] | None = None
     stopped: dict[str, datetime] = field(default_factory=dict)
+    not_ready: dict[str, datetime] = field(default_factory=dict)
     start: tuple[str, float] | None = None
     merged: tuple[TritonModelStatus, TritonModelStatus] | None = None
     kubernetes: tuple[int, int] = (0, 0)

@@ -6,7 +6,7 @@ docs/decisions/0041-health-request.md
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -55,10 +55,11 @@ class _Event:
 def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_models: bool) -> Repair:
     """Returns the eviction of one server, or why there is none now.
 
-    Evicts none while another is about to start or to end, and none if several don't answer and no other does: then the
-    request, the model or what it depends on is to blame. A server alone is evicted, since nobody gets an answer anyway,
-    after the time that a start takes: a shorter outage of what it depends on isn't worth one. Doesn't wait for servers
-    that don't start: without a node or a quota, with a crash in each start.
+    Evicts none that says itself that it isn't ready: no request has failed there. Evicts none while another is about to
+    start or to end, and none if several don't answer and no other does: then the request, the model or what it depends
+    on is to blame. A server alone is evicted, since nobody gets an answer anyway, after the time that a start takes: a
+    shorter outage of what it depends on isn't worth one. Doesn't wait for servers that don't start: without a node or a
+    quota, with a crash in each start.
 
     - `template`: the hash of the desired pod template.
     - `changes_models`: whether the models of a running server are being changed now.
@@ -67,11 +68,17 @@ def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_
     if spec.health_request is None or spec.repair != "Restart":
         return NO_REPAIR
     pods = [pod for pod in snapshot.pods if not pod.has_ended]
-    _remember(pods, template, cache, now)
+    not_ready = snapshot.servers.not_ready
+    _remember(pods, template, not_ready, cache, now)
     stopped = sorted((_since(pod, cache), pod.name, pod) for pod in pods if pod.stopped_answering)
     if not stopped:
         return NO_REPAIR
-    since, name, pod = stopped[0]
+    since, name, pod = next((entry for entry in stopped if entry[1] not in not_ready), stopped[0])
+    if name in not_ready:
+        return Repair(
+            note=f"{name} isn't evicted, because it says itself that it isn't ready: its model isn't loaded, or "
+            "`is_ready` in model.py says no"
+        )
     if changes_models:
         return Repair(note=f"{name} isn't evicted while the models of a server change")
     if event := next(_events(pods, snapshot.deployment, spec, now), None):
@@ -99,10 +106,14 @@ def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_
     return Repair(ReconcileAfter(wait_seconds), f"{why} unless it answers")
 
 
-def _remember(pods: Sequence[Pod], template: str, cache: ReconcileCache, now: datetime) -> None:
-    """Keeps since when servers don't answer, and the shortest time that a start has taken."""
-    stopped = {uid for pod in pods if pod.stopped_answering and (uid := pod.raw["metadata"].get("uid", ""))}
+def _remember(
+    pods: Sequence[Pod], template: str, not_ready: Collection[str], cache: ReconcileCache, now: datetime
+) -> None:
+    """Keeps since when servers don't answer, when they have said that themselves, and the shortest time of a start."""
+    stopped = {pod.raw["metadata"]["uid"]: pod.name for pod in pods if pod.stopped_answering}
     cache.stopped = {uid: min(cache.stopped.get(uid, now), now) for uid in stopped}
+    last = {uid: time for uid, time in cache.not_ready.items() if uid in stopped}
+    cache.not_ready = last | {uid: now for uid, name in stopped.items() if name in not_ready}
     times = [seconds for pod in pods if pod.is_current(template) and (seconds := pod.start_seconds) is not None]
     known = [cache.start[1]] if cache.start and cache.start[0] == template else []
     if times or known:
@@ -114,8 +125,9 @@ def _since(pod: Pod, cache: ReconcileCache) -> datetime:
 
     With a sidecar, the pod's condition may be older: the sidecar wasn't ready before.
     """
-    since = pod.stopped_answering or datetime.max
-    return since if len(pod.status["containerStatuses"]) == 1 else max(since, cache.stopped[pod.raw["metadata"]["uid"]])
+    uid, since = pod.raw["metadata"]["uid"], pod.stopped_answering or datetime.max
+    since = max(since, cache.not_ready.get(uid, since))
+    return since if len(pod.status["containerStatuses"]) == 1 else max(since, cache.stopped[uid])
 
 
 def _start(template: str, cache: ReconcileCache, spec: TritonModelSpec) -> timedelta:

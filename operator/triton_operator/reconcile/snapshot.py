@@ -24,7 +24,7 @@ from triton_operator.cluster.store import Store
 from triton_operator.plan import Identity
 from triton_operator.pods import Pod, Problem
 from triton_operator.probe import Prober
-from triton_operator.render import Choices
+from triton_operator.render import Choices, readiness
 from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.rules.streaming import measured
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
@@ -138,6 +138,7 @@ class SnapshotReader:
             explicit=model.is_explicit,
             entrypoint=fresh.entrypoint,
             gpu_models={server.uid: pod.gpu_models for pod, server in started},
+            readiness=_readiness(model, deployment, started),
         )
         autoscaler = find_kind(owned, kinds.AUTOSCALER)
         subject = _subject(model, deployment, autoscaler, fresh, before, servers.indexes)
@@ -253,6 +254,20 @@ def _subject(
     reported = (entry.name for index in indexes.values() for entry in index)
     steps = frozenset((*reported, *(state.name for state in before.models))) - {fresh.entrypoint}
     return replace(subject, steps=steps, failures_per_request=FAILURES_PER_REQUEST)
+
+
+def _readiness(
+    model: TritonModel, deployment: Object | None, started: Iterable[tuple[Pod, RunningServer]]
+) -> dict[str, str]:
+    """Returns the path of Triton's readiness for servers that may be evicted, by their uid.
+
+    Those of an earlier pod template may have another entrypoint.
+    """
+    if model.spec.health_request is None or deployment is None:
+        return {}
+    template = deployment["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, "")
+    stopped = [server for pod, server in started if pod.stopped_answering and pod.is_current(template)]
+    return {server.uid: readiness.path(model) for server in stopped}
 
 
 def _serving(pods: Iterable[Pod]) -> list[RunningServer]:

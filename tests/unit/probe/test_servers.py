@@ -319,6 +319,40 @@ def test_asks_each_start_of_a_server_once_where_a_model_runs(sim: Simulation) ->
     assert set(questions) == {("pod:8000", "a")}
 
 
+def test_asks_a_server_whose_readiness_probe_has_failed(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "_LOADING_SECONDS", 0.01)
+    questions, not_ready = list[tuple[str, str]](), True
+
+    async def says_not_ready(_: object, address: str, path: str) -> bool:
+        questions.append((address, path))
+        return not_ready
+
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, says_not_ready=says_not_ready)
+
+    def track(**readiness: str) -> ServerAnswers:
+        return sim.probes.track(KEY, [server(epoch=(0, not readiness))], readiness=readiness)
+
+    async def scene() -> None:
+        nonlocal not_ready
+        track()
+        await until(lambda: sim.changed[KEY] == 1)
+        assert not questions
+        failed = {"uid-pod": "/v2/models/a/ready"}
+        track(**failed)
+        await until(lambda: track(**failed).not_ready == {"pod"})
+        # All its models are loaded, but it is asked again soon.
+        changed, not_ready = sim.changed[KEY], False
+        await until(lambda: sim.changed[KEY] > changed)
+        assert track(**failed).not_ready == set()
+        not_ready = True
+        await until(lambda: track(**failed).not_ready == {"pod"})
+        track()
+        await until(lambda: track().not_ready == set())
+
+    sim.run(scene)
+    assert set(questions) == {("pod:8000", "/v2/models/a/ready")}
+
+
 def test_asks_no_server_without_a_gpu_where_a_model_runs(sim: Simulation) -> None:
     async def runs_on_cpu(*_: object) -> bool:
         pytest.fail("asked")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import gen
+from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import MAX_EVICTIONS, TritonModelStatus
 from triton_operator.pods import Pod
 from triton_operator.reconcile.cache import ReconcileCache
@@ -42,9 +43,13 @@ def decided(
     quota: bool = False,
     changes_models: bool = False,
     cache: ReconcileCache | None = None,
+    not_ready: tuple[int, ...] = (),
     **spec: Any,
 ) -> Repair:
-    """Returns the decision. `evictions`: how long ago they were. `quota`: it refuses further pods."""
+    """Returns the decision. `evictions`: how long ago they were. `quota`: it refuses further pods.
+
+    `not_ready`: the servers that say this themselves.
+    """
     refused = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}] if quota else []
     snapshot: Any = SimpleNamespace(
         model=gen.model(**{"healthRequest": REQUEST, **spec}),
@@ -54,6 +59,7 @@ def decided(
             "status": {"conditions": refused},
         },
         before=TritonModelStatus(evictions=[text(now - ago) for ago in evictions]),
+        servers=ServerAnswers(not_ready=frozenset(f"server-{number}" for number in not_ready)),
         time=now,
     )
     return repair(snapshot, gen.TEMPLATE, cache or ReconcileCache(), changes_models=changes_models)
@@ -67,6 +73,20 @@ def steps(*pods: Pod, **more: Any) -> list[str | float]:
 
 def test_evicts_the_server_that_stopped_first() -> None:
     assert steps(server(1), stopped(2), stopped(3, 2 * MINUTE)) == ["server-3"]
+
+
+def test_evicts_none_that_says_itself_that_it_is_not_ready() -> None:
+    assert steps(server(1), stopped(2), not_ready=(2,)) == []
+    note = decided(server(1), stopped(2), not_ready=(2,)).note
+    assert note.startswith("server-2 isn't evicted, because it says itself that it isn't ready")
+    assert steps(server(1), stopped(2), stopped(3, 2 * MINUTE), not_ready=(3,)) == ["server-2"]
+
+
+def test_patience_begins_when_it_no_longer_says_so() -> None:
+    cache, pods = ReconcileCache(), (server(1), stopped(2, 10 * MINUTE))
+    assert steps(*pods, not_ready=(2,), cache=cache) == []
+    assert steps(*pods, now=NOW + timedelta(seconds=10), cache=cache) == [20]
+    assert steps(*pods, now=NOW + timedelta(seconds=30), cache=cache) == ["server-2"]
 
 
 STARTED = gen.condition("Ready", "True", lastTransitionTime="2026-01-01T00:03:00Z")
