@@ -63,6 +63,25 @@ BUNDLES = {
             url="https://github.com/kedacore/keda/releases/download/v2.19.0/keda-2.19.0.yaml",
             proof="kedacore/keda:2.19.0",
         ),
+        # CRDs that lack fields of the operator's objects. The files don't contain their versions.
+        *(
+            Bundle(
+                name=f"old-{plural}",
+                owner="The prometheus-operator Authors",
+                version="v0.65.0",
+                url="https://raw.githubusercontent.com/prometheus-operator/prometheus-operator/v0.65.0/example/"
+                f"prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml",
+                proof=f"version: v0.11.1\n  creationTimestamp: null\n  name: {plural}.monitoring.coreos.com",
+            )
+            for plural in ("podmonitors", "prometheusrules")
+        ),
+        Bundle(
+            name="old-scaledobjects",
+            owner="The KEDA Authors",
+            version="v2.13.0",
+            url="https://raw.githubusercontent.com/kedacore/keda/v2.13.0/config/crd/bases/keda.sh_scaledobjects.yaml",
+            proof="version: v0.13.0\n  name: scaledobjects.keda.sh",
+        ),
         # The CRD of ClusterServiceVersions, for the test of the OLM bundle. The file doesn't contain its own version.
         Bundle(
             name="olm",

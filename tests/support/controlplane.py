@@ -35,6 +35,7 @@ _MANAGER = "system:kube-controller-manager"
 CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
 _MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
 _KEDA, _SCALED_OBJECTS = ROOT / "tests" / "support" / "vendor" / "keda.yaml", "scaledobjects.keda.sh"
+_OLD = ("old-podmonitors.yaml", "old-prometheusrules.yaml", "old-scaledobjects.yaml")
 _OLM = ROOT / "tests" / "support" / "vendor" / "olm.yaml"
 _MONITORING_CRDS = [f"{plural}.monitoring.coreos.com" for plural in ("podmonitors", "prometheusrules", "prometheuses")]
 _WRITTEN = (
@@ -128,6 +129,11 @@ class ControlPlane:
     def install_keda(self) -> None:
         """Installs KEDA's CRD of ScaledObjects."""
         self._install(crd for crd in documents(_KEDA) if _name(crd) == _SCALED_OBJECTS)
+
+    def install_old_crds(self) -> None:
+        """Installs CRDs of prometheus-operator 0.65 and KEDA 2.13, which lack fields that the operator would set."""
+        for file in _OLD:
+            self._install(documents(_MONITORING.with_name(file)))
 
     def install_olm(self) -> None:
         """Installs OLM's CRD of ClusterServiceVersions."""

@@ -5,13 +5,14 @@ A new feature is a policy: a function in a file of its own, and a line in POLICI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from triton_operator.api import kinds, names
 from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import identity, is_template_of, plan
-from triton_operator.render import Choices, children, choose, render
+from triton_operator.render import Choices, children, choose, newer_fields, render
+from triton_operator.render.child_type import NewerField
 from triton_operator.scaling import ScaleDecision
 
 from . import load_models
@@ -41,6 +42,7 @@ class Decision:
     Attributes:
         choices: what the spec leaves open.
         desired: the objects that the TritonModel should have.
+        left_out: the fields that they would have if the cluster knew them, by kind.
         load: the decision about the models of the running servers.
         scale: the decision of the engine Direct; None with another engine.
         repair: the decision about a server that doesn't answer.
@@ -53,6 +55,7 @@ class Decision:
     scale: ScaleDecision | None
     repair: Repair = NO_REPAIR
     steps: tuple[Step, ...] = ()
+    left_out: Mapping[str, tuple[NewerField, ...]] = field(default_factory=dict)
 
     @property
     def template(self) -> str:
@@ -68,10 +71,12 @@ def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decisio
     cache.rollout = load_models.replace_servers(snapshot.model, load) or cache.rollout
     scale = decide_scale(snapshot, cache, elapsed)
     rendered = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
+    known = [newer_fields.without_lacking(children.of(obj), obj, choices.cluster.lacks) for obj in rendered]
+    left_out = {obj["kind"]: fields for obj, fields in known if fields}
     desired = tuple(
-        recorded(obj, snapshot.deployment, cache) if obj["kind"] == kinds.DEPLOYMENT.kind else obj for obj in rendered
+        recorded(obj, snapshot.deployment, cache) if obj["kind"] == kinds.DEPLOYMENT.kind else obj for obj, _ in known
     )
-    decision = Decision(choices, desired, load, scale)
+    decision = Decision(choices, desired, load, scale, left_out=left_out)
     # The status doesn't have the last eviction yet while that is in the cache.
     if cache.evicted is None:
         changing = load.start is not None

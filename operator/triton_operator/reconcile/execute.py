@@ -15,6 +15,7 @@ from triton_operator.probe import Prober
 from .cache import ReconcileCache
 from .contests import count
 from .evict import Evictor
+from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .outcome import Outcome
@@ -49,8 +50,9 @@ class Executor:
         leftover_pods: LeftoverPodCollector,
         on_scale_up: Callable[[], None],
         clock: Callable[[], datetime],
+        lacking: Lacking,
     ) -> None:
-        self._store, self._prober, self._children = store, prober, ChildWriter(api, store)
+        self._store, self._prober, self._children = store, prober, ChildWriter(api, store, lacking)
         self._scaler, self._leftovers, self._leftover_pods = Scaler(api, on_scale_up), leftovers, leftover_pods
         self._evictor = Evictor(api, clock)
 

@@ -10,6 +10,7 @@ from triton_operator.api import secrets
 from triton_operator.cluster.api import ApiError
 from triton_operator.plan import Identity
 from triton_operator.pods import Problem
+from triton_operator.render.child_type import NewerField
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ class Outcome:
     - `hidden`: sensitive values, which messages of the API server may quote.
     - `kubernetes`: the cluster's major and minor version; (0, 0) if it isn't known.
     - `refused`: the problem of a refused write, by kind.
+    - `left_out`: the fields that the cluster turned out not to know, by kind.
     - `states`: versions of the written objects.
     - `passing`: a write was refused for a cause outside of the object, which may end at any moment: permissions, a
       quota, or a webhook that is down.
@@ -34,6 +36,7 @@ class Outcome:
     hidden: Collection[str] = ()
     kubernetes: tuple[int, int] = (0, 0)
     refused: dict[str, Problem] = field(default_factory=dict)
+    left_out: dict[str, tuple[NewerField, ...]] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
     passing: bool = False
     blocked: Mapping[Identity, Problem] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,6 +28,7 @@ from triton_operator.status.assess import unread
 from .cache import ReconcileCache
 from .decide import decide
 from .execute import Executor
+from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .pace import Pace
@@ -90,12 +91,21 @@ class Reconciler:
         on_repair: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store, self._clock, self._elapsed, self._refused_kinds = store, clock, elapsed, refused_kinds
+        self._lacking = Lacking()
         self._reader = SnapshotReader(
-            store, prober, monitoring, defaults, cluster, delivery or (lambda: defaults.delivery), clock
+            store,
+            prober,
+            monitoring,
+            defaults,
+            lambda: replace(cluster(), lacks=self._lacking.fields),
+            delivery or (lambda: defaults.delivery),
+            clock,
         )
         self._leftovers = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._leftover_pods = LeftoverPodCollector(api, store, clock)
-        self._executor = Executor(api, store, prober, self._leftovers, self._leftover_pods, on_scale_up, clock)
+        self._executor = Executor(
+            api, store, prober, self._leftovers, self._leftover_pods, on_scale_up, clock, self._lacking
+        )
         self._statuses = StatusWriter(api, store, on_threshold, on_repair, clock)
         self._pace = Pace(elapsed)
         self._reporter = Reporter(self._statuses, prober, self._pace, timedelta(seconds=progress_seconds))
@@ -127,6 +137,10 @@ class Reconciler:
             return Result(requeue_after=outcome.grace, written=frozenset(outcome.states))
         self._reporter.report(self._reader.after_writes(snapshot), decision, outcome, cache, self._clock(), log)
         return Result(bool(outcome.refused), outcome.again, frozenset(outcome.states), outcome.passing)
+
+    def try_newer_fields(self) -> None:
+        """Makes the next writes contain the fields again that the cluster's CRDs didn't know."""
+        self._lacking.forget()
 
     def _forget(self, key: str, *, exists: bool) -> Result:
         """Forgets a deleted TritonModel, and deletes what is left of it when it is gone.

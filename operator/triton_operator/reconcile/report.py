@@ -151,6 +151,10 @@ def observation(
             for obj in decision.desired
             if (record := cache.applied.get(identity(obj))) and record.dropped
         },
+        left_out={
+            kind: (*decision.left_out.get(kind, ()), *outcome.left_out.get(kind, ()))
+            for kind in {**decision.left_out, **outcome.left_out}
+        },
         evicted=cache.evicted,
         repair=decision.repair.note,
         models_change=load_models.reported(model, decision.load),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 from triton_operator.api import kinds, kubernetes_versions, names, secrets
@@ -23,13 +24,12 @@ from triton_operator.plan import (
     port_cleanup,
 )
 from triton_operator.pods import Problem
-from triton_operator.render import children
+from triton_operator.render import children, newer_fields
 
 from .contests import HeldBack
+from .lacking import Lacking
 from .outcome import Outcome
 
-_UNDECLARED = "field not declared in schema"
-"""In the API server's message about a field that it doesn't know."""
 _ABOUT_CONTENT = (400, 413, 422, 500)
 _TAKEN = "NameTaken"
 
@@ -37,8 +37,8 @@ _TAKEN = "NameTaken"
 class ChildWriter:
     """Writes the children of TritonModels. Safe to use from several threads, with one thread at a time for each key."""
 
-    def __init__(self, api: KubernetesApi, store: Store) -> None:
-        self._api, self._store = api, store
+    def __init__(self, api: KubernetesApi, store: Store, lacking: Lacking) -> None:
+        self._api, self._store, self._lacking = api, store, lacking
 
     def write(
         self,
@@ -69,9 +69,9 @@ class ChildWriter:
                     self._delete(step.live)
                     log.info("deleted %s: no longer desired", name)
                 else:
-                    answer = self._apply_or_adopt(step, log)
+                    answer, sent = self._apply_known(step, outcome, log)
                     outcome.states.add(state(answer))
-                    applied[identity(step.desired)] = applied_record(step.desired, answer)
+                    applied[identity(sent)] = applied_record(sent, answer)
                     log.info("applied %s: %s", name, step.why)
             except ApiError as refusal:
                 # The API server quotes refused values. They may be secret, and the message goes to logs and Events.
@@ -126,6 +126,28 @@ class ChildWriter:
             if controller(there) is not None:
                 self._store.put(there)
                 outcome.reconcile_after(0)
+
+    def _apply_known(
+        self, step: Apply, outcome: Outcome, log: logging.LoggerAdapter[logging.Logger]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Applies the object without fields that the cluster doesn't know and that it can do without.
+
+        Returns the answer and what was sent.
+        """
+        child = children.of(step.desired)
+        while True:
+            try:
+                return self._apply_or_adopt(step, log), step.desired
+            except ApiError as error:
+                paths = newer_fields.dispensable(child, error.message)
+                desired, left_out = newer_fields.without(step.desired, newer_fields.known(child, paths))
+                if not left_out:
+                    raise
+                kind = child.kind.kind
+                log.info("this cluster's CRD of %s doesn't know %s", kind, ", ".join(sorted(paths)))
+                self._lacking.add(kind, paths)
+                outcome.left_out[kind] = (*outcome.left_out.get(kind, ()), *left_out)
+                step = replace(step, desired=desired)
 
     def _apply_or_adopt(self, step: Apply, log: logging.LoggerAdapter[logging.Logger]) -> dict[str, Any]:
         """Applies the object.
@@ -231,10 +253,13 @@ class ChildWriter:
 
 def _hint(obj: Any, error: ApiError, kubernetes: tuple[int, int]) -> str:
     """Returns what may be the cause of a refused content, and where to look."""
-    child = children.of(obj)
+    child, paths = children.of(obj), newer_fields.undeclared(error.message)
     schema = f"this cluster's CRD of {obj['kind']}" if child.kind.optional else kubernetes_versions.cluster(kubernetes)
-    unknown = f"{schema} doesn't know this field" if _UNDECLARED in error.message else ""
-    return "".join(f"; {hint}" for hint in (unknown, child.unchecked) if hint)
+    unknown = f"{schema} doesn't know this field" if paths else ""
+    if needed := [field.since for field in newer_fields.known(child, paths) if not field.left_out]:
+        unknown += f": {' and '.join(dict.fromkeys(needed))} and later have it"
+    of_user = not paths or any(path.startswith(child.copied) for path in paths)
+    return "".join(f"; {hint}" for hint in (unknown, child.unchecked if of_user else "") if hint)
 
 
 def is_orphan(there: Any, model: str) -> bool:

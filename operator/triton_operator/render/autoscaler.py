@@ -8,7 +8,7 @@ from triton_operator.api import kinds, names
 from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import TritonModel
 
-from .child_type import Child
+from .child_type import Child, NewerField
 from .choices import Choices
 from .common import obj, only_conditions
 
@@ -82,6 +82,8 @@ CHILD = Child(
     autoscalers,
     condition=AUTOSCALER_ACTIVE,
     unchecked="check spec.autoscaling.behavior, which the operator copies unchanged",
+    copied="spec.behavior",
+    newer=tuple(NewerField(f"spec.behavior.{rules}.tolerance", "Kubernetes 1.33") for rules in BEHAVIOR),
     # The metric's value changes every 15 s.
     status=only_conditions,
 )

@@ -16,6 +16,21 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class NewerField:
+    """A field that older versions of a CRD, or of Kubernetes, don't know. They refuse an object with it.
+
+    - `path`: without places in lists, such as spec.groups.rules.keep_firing_for.
+    - `since`: the first version that knows it.
+    - `left_out`: the path of what the object does without then; "" if it is to be refused, because it would do harm
+      without the field, or because the user wants the field.
+    """
+
+    path: str
+    since: str
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
 class Child:
     """The properties of a child kind.
 
@@ -23,6 +38,8 @@ class Child:
     - `always`: whether every TritonModel has them, under the same names.
     - `condition`: the condition that reports a refused write. Serving needs the kind if this is Progressing.
     - `unchecked`: fields of the spec that are copied into the object without validation, for the error message.
+      `copied`: where they are in the object; "" if they may be anywhere.
+    - `newer`: fields that a cluster may not know.
     - `needs_entrypoint`: whether it can be rendered only when the entrypoint is known. Until then an existing object is
       kept.
     - `status`: returns the part of its status that the operator reads. The rest is not stored, and a change of it
@@ -34,5 +51,7 @@ class Child:
     always: bool = False
     condition: str = PROGRESSING
     unchecked: str = ""
+    copied: str = ""
+    newer: tuple[NewerField, ...] = ()
     needs_entrypoint: bool = False
     status: Callable[[Mapping[str, Any]], Object] | None = None

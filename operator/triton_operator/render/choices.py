@@ -58,6 +58,8 @@ class Capabilities:
     """Whether it sets the user and the groups of each namespace's pods itself, and refuses fixed ones."""
     kubernetes: tuple[int, int] = (0, 0)
     """Its major and minor version; (0, 0) if it isn't known."""
+    lacks: frozenset[tuple[str, str]] = frozenset()
+    """Fields that its CRDs don't know, as the child's kind and `NewerField.path`."""
 
 
 @dataclass(frozen=True)

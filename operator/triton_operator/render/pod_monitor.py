@@ -8,7 +8,7 @@ from triton_operator.api import kinds, names
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
-from .child_type import Child
+from .child_type import Child, NewerField
 from .choices import Choices
 from .common import obj
 from .server import asks_for_summaries
@@ -90,4 +90,12 @@ CHILD = Child(
     pod_monitors,
     condition=MONITORING_AVAILABLE,
     unchecked="check spec.monitoring.labels, which the operator copies unchanged",
+    copied="metadata.labels",
+    newer=(
+        # The limit of the samples remains.
+        NewerField("spec.bodySizeLimit", "prometheus-operator 0.73", left_out="spec.bodySizeLimit"),
+        # Without these a server could send Prometheus to other addresses, or fill it.
+        NewerField("spec.podMetricsEndpoints.followRedirects", "prometheus-operator 0.55"),
+        *(NewerField(f"spec.{limit}", "prometheus-operator 0.50") for limit in LIMITS),
+    ),
 )

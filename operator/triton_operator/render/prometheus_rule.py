@@ -8,7 +8,7 @@ from triton_operator.api import kinds
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
-from .child_type import Child
+from .child_type import Child, NewerField
 from .choices import Choices
 from .common import obj
 from .pod_monitor import labelled, monitored
@@ -18,6 +18,8 @@ from .rules.recording import queue_recording, recording, server_recording, thres
 from .rules.slo import slo_recording
 from .rules.streaming import decoupled_recording, streaming_recording
 from .rules.subject import subject
+
+_KEEP = "spec.groups.rules.keep_firing_for"
 
 
 def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
@@ -53,5 +55,8 @@ CHILD = Child(
     prometheus_rules,
     condition=MONITORING_AVAILABLE,
     unchecked="check spec.monitoring.labels, which the operator copies unchanged",
+    copied="metadata.labels",
+    # Without it an alert that ends for a moment fires twice.
+    newer=(NewerField(_KEEP, "prometheus-operator 0.66", left_out=_KEEP),),
     needs_entrypoint=True,
 )

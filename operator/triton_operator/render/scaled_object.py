@@ -10,7 +10,7 @@ from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import Autoscaling, TritonModel
 
 from .autoscaler import BEHAVIOR
-from .child_type import Child
+from .child_type import Child, NewerField
 from .choices import Choices
 from .common import obj, only_conditions
 from .rules.promql import Scope
@@ -27,6 +27,8 @@ _SHORTEST_COOLDOWN_SECONDS = 60
 _UNITS = (("", 1), ("m", 10**3), ("u", 10**6), ("n", 10**9))
 _ANY_DEMAND = "1000000000"
 """Target of the arrivals. It is so large that they start one server; the load decides about more."""
+
+_COPIED = "spec.advanced.horizontalPodAutoscalerConfig.behavior"
 
 
 def scaled_objects(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
@@ -150,6 +152,15 @@ CHILD = Child(
     scaled_objects,
     condition=AUTOSCALER_ACTIVE,
     unchecked="check spec.autoscaling.behavior, which the operator copies unchanged",
+    copied=_COPIED,
+    newer=(
+        # Without `behavior` KEDA would reduce the servers to fallback.replicas. Without a fallback their number stays.
+        NewerField("spec.fallback.behavior", "KEDA 2.17", left_out="spec.fallback"),
+        NewerField("spec.initialCooldownPeriod", "KEDA 2.14", left_out="spec.initialCooldownPeriod"),
+        *(NewerField(f"{_COPIED}.{rules}.tolerance", "KEDA 2.18") for rules in BEHAVIOR),
+        NewerField("spec.advanced.horizontalPodAutoscalerConfig.name", "KEDA 2.8"),
+        NewerField("spec.triggers.metricType", "KEDA 2.7"),
+    ),
     # KEDA counts failures and notes the time of the last activity.
     status=only_conditions,
 )

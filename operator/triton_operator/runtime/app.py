@@ -185,6 +185,8 @@ class App:
             self._discovered.set()
             self._watches.compare(await asyncio.to_thread(self._listed_uids))
             if leads:
+                if self._reconciler is not None:
+                    self._reconciler.try_newer_fields()
                 self._enqueue_all()
             await self._wait_for_next_resync(self._settings.resync_seconds * random.uniform(0.9, 1.1), leads=leads)  # noqa: S311
 

@@ -290,8 +290,8 @@ def _changing(change: ModelsChange) -> Condition:
 
 def _with_notes(now: Condition, observed: Observation) -> Condition:
     """Adds what the cluster's version means for the objects that this condition is about, and the next repair."""
-    kinds = [child for child in CHILDREN if child.condition == now.type]
-    notes = [*(_dropped(child, observed) for child in kinds), *(observed.contested.get(c.kind.kind) for c in kinds)]
+    of_children = [child for child in CHILDREN if child.condition == now.type]
+    notes = [note(child, observed) for child in of_children for note in (_dropped, _left_out, _contested)]
     if now.type == PROGRESSING or (now.type == READY and now.status == "False"):
         notes.append(observed.repair)
     if now.type == PROGRESSING:
@@ -299,6 +299,21 @@ def _with_notes(now: Condition, observed: Observation) -> Condition:
     if not any(notes):
         return now
     return condition(now.type, now.status, now.reason, "; ".join(note for note in (now.message, *notes) if note))
+
+
+def _left_out(child: Child, observed: Observation) -> str:
+    kind = child.kind.kind
+    # If it is refused, it isn't there at all.
+    fields = () if kind in observed.refused else observed.left_out.get(kind, ())
+    return "; ".join(
+        f"the {kind} is without {field.left_out}, because this cluster's CRD doesn't know {field.path}: "
+        f"{field.since} and later have it"
+        for field in fields
+    )
+
+
+def _contested(child: Child, observed: Observation) -> str:
+    return observed.contested.get(child.kind.kind, "")
 
 
 def _dropped(child: Child, observed: Observation) -> str:

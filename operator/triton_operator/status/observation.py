@@ -11,6 +11,7 @@ from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import AutoscalingStatus, RepairStatus
 from triton_operator.api.thresholds import ThresholdKey, Thresholds
 from triton_operator.pods import Pod, Problem
+from triton_operator.render.child_type import NewerField
 from triton_operator.render.children import CHILDREN
 from triton_operator.render.choices import Models
 
@@ -78,6 +79,8 @@ class Observation:
     """Kind → why the API server refused the write."""
     dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind → paths of fields that the API server didn't store."""
+    left_out: Mapping[str, tuple[NewerField, ...]] = field(default_factory=dict)
+    """Kind → fields that it would have if the cluster's CRD knew them."""
     contested: Mapping[str, str] = field(default_factory=dict)
     """Kind → which of its labels or annotations another writer changes again and again."""
     evicted: RepairStatus | None = None

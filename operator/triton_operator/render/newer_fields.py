@@ -1,0 +1,64 @@
+"""Fields of children that older versions of a CRD or of Kubernetes don't know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from .child_type import Child, NewerField, Object
+
+_UNDECLARED = re.compile(r"(\.\S+): field not declared in schema")
+"""In the API server's message about an object with fields that it doesn't know. It names some of them, by chance."""
+_IN_LISTS = re.compile(r"\[[^]]*]")
+
+
+def undeclared(message: str) -> tuple[str, ...]:
+    """Returns the paths of the fields that the API server doesn't know, without the places in lists."""
+    return tuple(dict.fromkeys(_IN_LISTS.sub("", path)[1:] for path in _UNDECLARED.findall(message)))
+
+
+def known(child: Child, paths: Iterable[str]) -> tuple[NewerField, ...]:
+    """Returns the fields of `child` with these paths."""
+    return tuple(field for field in child.newer if field.path in paths)
+
+
+def dispensable(child: Child, message: str) -> frozenset[str]:
+    """Returns the paths of the fields to leave out after this refusal.
+
+    It may be about others, too. Then the next one is only about these, which makes its message say always the same.
+    """
+    return frozenset(field.path for field in known(child, undeclared(message)) if field.left_out)
+
+
+def without(obj: Object, fields: Iterable[NewerField]) -> tuple[Object, tuple[NewerField, ...]]:
+    """Returns the object without what is left out where these fields are unknown, and the fields that it had."""
+    had = tuple(field for field in fields if field.left_out and _has(obj, field.path.split(".")))
+    for field in had:
+        obj = _without(obj, field.left_out.split("."))
+    return obj, had
+
+
+def without_lacking(
+    child: Child, obj: Object, lacks: Collection[tuple[str, str]]
+) -> tuple[Object, tuple[NewerField, ...]]:
+    """Returns the object without what the cluster lacks: `Capabilities.lacks`."""
+    return without(obj, known(child, {path for kind, path in lacks if kind == child.kind.kind}))
+
+
+def _has(value: Any, path: Sequence[str]) -> bool:
+    if not path:
+        return True
+    if isinstance(value, list):
+        return any(_has(item, path) for item in value)
+    return isinstance(value, Mapping) and path[0] in value and _has(value[path[0]], path[1:])
+
+
+def _without(value: Any, path: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_without(item, path) for item in value]
+    if not isinstance(value, Mapping) or path[0] not in value:
+        return value
+    if len(path) == 1:
+        return {key: item for key, item in value.items() if key != path[0]}
+    return {**value, path[0]: _without(value[path[0]], path[1:])}
