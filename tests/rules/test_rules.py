@@ -12,8 +12,9 @@ import yaml
 
 from hack.world import settings
 from kubectl_triton import samples
-from rules.case import LABELS, Case, document, load
+from rules.case import LABELS, Case, document, load, threshold_key
 from support import gen
+from triton_operator.api import thresholds
 from triton_operator.render.choices import Choices
 from triton_operator.render.prometheus_rule import prometheus_rule
 
@@ -62,6 +63,52 @@ def stream_duration(model: str, seconds: int) -> dict[str, str]:
     """Returns the histogram of streams whose median has half of these seconds."""
     bucket = f'vllm:e2e_request_latency_seconds_bucket{{{LABELS},pod="a",model="{model}",version="1",le='
     return dict.fromkeys((f'{bucket}"{seconds}"}}', f'{bucket}"+Inf"}}'), "0+10x60")
+
+
+def counts(every: float, scrape: int, phase: float, scrapes: int) -> str:
+    """Returns the counter of a server that gets one request each `every` seconds, at each scrape."""
+    return " ".join(str(int((scrape * n + phase * every) // every)) for n in range(scrapes))
+
+
+@pytest.mark.parametrize("scrape", [5, 10, 30])
+@pytest.mark.parametrize("every", [5, 7, 10, 45, 600])
+@pytest.mark.parametrize("busy", [False, True], ids=["health-requests", "a-client"])
+def test_health_requests_never_look_like_a_client(
+    every: int, scrape: int, busy: bool, promtool: str, tmp_path: Path
+) -> None:
+    """A client with a request in ten seconds to each server more does."""
+    scrapes, series = 1800 // scrape, {}
+    for phase in (0.0, 0.13, 0.5, 0.97):
+        series[f'up{{{LABELS},pod="{phase}"}}'] = f"1x{scrapes}"
+        health = counts(every, scrape, phase, scrapes).split()
+        client = counts(10, scrape, phase, scrapes).split() if busy else ["0"] * scrapes
+        numbers = " ".join(str(int(a) + int(b)) for a, b in zip(health, client, strict=True))
+        series[f'nv_inference_request_success{{{LABELS},pod="{phase}",model="net",version="1"}}'] = numbers
+    minutes = [f"{seconds}s" for seconds in range(240, 1700, 30)]
+    values: dict[str, Any] = {
+        "count(tritonmodel:load_replicas:max > 0) or vector(0)": dict.fromkeys(minutes, int(busy))
+    }
+    test = {"name": "health", "series": series, "values": values}
+    spec = {
+        "healthRequest": {"file": "net/health.json", "everySeconds": every},
+        "autoscaling": {"engine": "KEDA", "min": 0, "max": 4},
+        "monitoring": {"scrapeSeconds": scrape, "evaluationSeconds": scrape},
+    }
+    choices = Choices(
+        "operator:1", "Copy", entrypoint="net", thresholds=thresholds.effective({threshold_key("max-qps"): 80}, 4)
+    )
+    assert_rules(Case(spec, choices, f"{scrape}s", [test]), promtool, tmp_path)
+
+
+def test_health_requests_are_load_where_they_keep_no_server() -> None:
+    """They are requests that a server must answer."""
+    request = {"healthRequest": {"file": "net/health.json"}}
+    choices = Choices("operator:1", "Copy", entrypoint="net")
+    for scaling in ({"max": 4}, {"engine": "Direct", "max": 4}, {"engine": "KEDA", "min": 1, "max": 4}):
+        with_request, without = (
+            prometheus_rule(gen.model(autoscaling=scaling, **more), choices) for more in (request, {})
+        )
+        assert with_request["spec"] == without["spec"]
 
 
 STREAMS = {"streaming": {"names": "VLLM"}}

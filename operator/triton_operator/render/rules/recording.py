@@ -33,6 +33,9 @@ _DRAIN = 1.05
 """A server's queue shrinks at most by the rate of its answers times this. A faster one vanished in a crash."""
 RATE_TOLERANCE = 1.1
 """Tolerance of comparisons of rates, whose samples have different times."""
+_BY_CHANCE = 3
+"""How many more health requests than on average may be in the window of a rate, or seem to be. The window may begin
+right before one and end right after one, one may be in the queue, and Prometheus extrapolates to the window's ends."""
 _AHEAD_SECONDS = 120
 """How far ahead the load is predicted: about the time in which a new server starts to serve."""
 
@@ -212,8 +215,7 @@ def _own_queues(subject: Subject, span: str, seconds: int) -> str:
 
 def _load(subject: Subject) -> list[Rule]:
     scope = subject.scope
-    demand = scope.pick(DEMAND, equal("version", ""))
-    load = [f"{demand} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_QPS_PER_REPLICA.name)}"]
+    load = [f"{_counted_demand(subject)} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_QPS_PER_REPLICA.name)}"]
     others = gauge_means(subject)
     if subject.token_counter:
         others = {thresholds.MAX_TPS_PER_REPLICA: tokens(scope), **others}
@@ -226,6 +228,23 @@ def _load(subject: Subject) -> list[Rule]:
         *([record(_PREDICTED, _predicted(scope))] if subject.predict else []),
         *([record(AUTOSCALER_LOAD, _autoscaler_load(subject))] if subject.max_replicas is not None else []),
     ]
+
+
+def _counted_demand(subject: Subject) -> str:
+    """Returns the demand that is load.
+
+    If the last server may be removed, it is 0 while the servers get no more than their health requests, which would
+    otherwise keep it. Without the number of servers it is the demand.
+    """
+    scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
+    demand = scope.pick(DEMAND, equal("version", ""))
+    if not subject.to_zero or subject.health_rate is None:
+        return demand
+    most = number(round(subject.health_rate + _BY_CHANCE / seconds, 6))
+    servers = f"count by ({PER_MODEL}) ({scope.pick('up')})"
+    coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
+    no_more = f"{demand} <= on ({PER_MODEL}) ({most} * {servers} * on ({PER_MODEL}) {coefficient})"
+    return f"(\n    ({demand} unless on ({PER_MODEL}) {no_more})\n    or {demand} * 0\n  )"
 
 
 def _maximum(parts: list[str]) -> str:

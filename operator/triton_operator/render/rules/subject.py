@@ -22,6 +22,7 @@ class Subject:
 
     - `entrypoint`: "" if it is unknown; the rules then count all models of the server.
     - `max_replicas`: None without an autoscaler. `to_zero`: whether it may remove the last server.
+    - `health_rate`: the health requests per second and server that count in the demand; None if none are sent.
     - `runbooks`: base URL of the runbooks.
     """
 
@@ -36,6 +37,7 @@ class Subject:
     utilization: float
     predict: bool
     to_zero: bool
+    health_rate: float | None
     startup_seconds: int
     runbooks: str
 
@@ -70,7 +72,8 @@ class Subject:
 
 
 def subject(model: TritonModel, choices: Choices) -> Subject:
-    scaling = model.scaling
+    scaling, health = model.scaling, model.spec.health_request
+    counted = health is not None and choices.entrypoint in ("", health.model)
     return Subject(
         scope=Scope(model.namespace, model.name),
         metrics_job=choices.settings.metrics_job,
@@ -83,6 +86,7 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
         utilization=scaling.utilization if scaling else 1,
         predict=bool(scaling and scaling.predict),
         to_zero=scaling is not None and not scaling.min,
+        health_rate=None if health is None else counted / health.every_seconds,
         startup_seconds=model.spec.rollout.startup_seconds,
         runbooks=choices.settings.runbooks,
     )
