@@ -43,6 +43,8 @@ async def counters(client: aiohttp.ClientSession, address: str, subject: Subject
     sums: dict[str, dict[str, float]] = {}
     for sample in _samples(body, tuple(_FIELDS)):
         if (model := sample.labels.get("model", "")) in models:
+            if not _is_count(sample):
+                raise FetchError(f"not Triton's metrics: {sample.name} is {sample.value}"[:300])
             counts = sums.setdefault(model, dict.fromkeys(_FIELDS.values(), 0.0))
             counts[_FIELDS[sample.name]] += sample.value
     tokens, streams, cache = (_values(body, named, address) for named in series)
@@ -59,11 +61,16 @@ def _values(body: bytes, series: tuple[Series, ...], address: str) -> list[float
     except FetchError as error:
         _log.debug("no such series from %s: %s", address, error)
         return [math.nan]
-    return [
-        sample.value
+    wanted = [
+        sample
         for sample in samples
         if any(sample.name == metric and {*labels} <= sample.labels.items() for metric, labels in series)
     ]
+    return [sample.value for sample in wanted] if all(map(_is_count, wanted)) else [math.nan]
+
+
+def _is_count(sample: Sample) -> bool:
+    return math.isfinite(sample.value) and sample.value >= 0
 
 
 def _samples(body: bytes, metrics: tuple[str, ...]) -> list[Sample]:
@@ -77,8 +84,8 @@ def _samples(body: bytes, metrics: tuple[str, ...]) -> list[Sample]:
         raise FetchError(f"not Triton's metrics: {error}"[:300]) from None
     samples = [sample for family in families for sample in family.samples]
     for sample in samples:
-        if sample.name not in metrics or not (math.isfinite(sample.value) and sample.value >= 0):
-            raise FetchError(f"not Triton's metrics: {sample.name} is {sample.value}"[:300])
+        if sample.name not in metrics:
+            raise FetchError(f"not Triton's metrics: {sample.name}"[:300])
     return samples
 
 

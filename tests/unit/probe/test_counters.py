@@ -131,6 +131,13 @@ def test_rejects_a_value_that_no_counter_has(value: str) -> None:
         read(f'nv_inference_request_success{{model="a",version="1"}} {value}\n')
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+def test_a_wrong_value_of_another_model_does_not_matter(value: str) -> None:
+    others = f'nv_inference_pending_request_count{{model="other",version="1"}} {value}\ntokens{{of="other"}} {value}\n'
+    reading = read_all(PAGE + others + 'tokens{of="a"} 5\n', tokens=(Series("tokens", (("of", "a"),)),))
+    assert (reading.tokens, reading.models) == (5, read(PAGE, ["a"]))
+
+
 @pytest.mark.parametrize("line", [b'nv_inference_request_success{model="\xff"} 1', b"\xff{", b"<html>"])
 def test_ignores_or_rejects_a_page_that_is_not_a_metrics_page(line: bytes) -> None:
     with contextlib.suppress(FetchError):
