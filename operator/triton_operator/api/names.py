@@ -57,8 +57,8 @@ CALIBRATION_MAX = 4096
 ANNOTATION_REPLACED = f"{GROUP}/replaced-for"
 """On pods: the hash of the models of spec.server.loadModels for which the servers were replaced, because one of them
 stayed loading."""
-ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
-"""On pods, as `kubectl rollout restart` sets it."""
+ANNOTATION_RESTARTED = f"{GROUP}/restarted-at"
+"""On pods: spec.rollout.restartedAt. It isn't that of `kubectl rollout restart`, which the operator would set back."""
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 

@@ -55,6 +55,19 @@ def test_corrects_an_edited_child_and_keeps_foreign_fields(api: Api, operator: O
         assert (metadata["labels"]["team"], metadata["annotations"]["note"]) == ("a", "b")
 
 
+def test_leaves_a_restart_by_kubectl_alone(api: Api, operator: Operator) -> None:
+    """To set it back would replace the servers once more."""
+    make(api, rollout={"restartedAt": "2026-01-01T00:00:00Z"})
+    wait_until_observed(api)
+    restarted = {"kubectl.kubernetes.io/restartedAt": "2026-02-02T00:00:00Z"}
+    api.patch("Deployment", gen.NAME, {"spec": {"template": {"metadata": {"annotations": restarted}}}})
+    # The operator has seen that when it has corrected a later change.
+    api.patch("Deployment", gen.NAME, {"spec": {"progressDeadlineSeconds": 1}})
+    eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["progressDeadlineSeconds"] == 1800, SOON)
+    annotations = api.get("Deployment", gen.NAME)["spec"]["template"]["metadata"]["annotations"]
+    assert restarted.items() <= annotations.items()
+
+
 @pytest.mark.parametrize("edit", [{"port": 80}, {"protocol": "UDP"}, {"port": 80, "protocol": "UDP"}], ids=str)
 def test_corrects_a_port_with_an_edited_number(edit: Object, api: Api, operator: Operator) -> None:
     """To the API server it is another port, whose name conflicts with ours."""
