@@ -45,7 +45,7 @@ def test_reconciles_only_the_configured_namespaces(control_plane: ControlPlane, 
                 admin.delete("Service", gen.NAME, name)
                 eventually(lambda n=name: admin.find("Service", gen.NAME, n), 10, lambda: operator.log)
             time.sleep(0.5)
-            assert "status" not in admin.get("TritonModel", gen.NAME, names[2])
+            assert "conditions" not in admin.get("TritonModel", gen.NAME, names[2])["status"]
             assert admin.find("Deployment", gen.NAME, names[2]) is None
             assert operator.stop() == 0
             assert "Traceback" not in operator.log

@@ -43,7 +43,7 @@ def test_upgrade_of_the_operator_restarts_no_server(api: Api, control_plane: Con
         for name in names:
             api.create(tritonmodel(name))
         eventually(lambda: len(templates(api)) == COUNT, 60)
-        eventually(lambda: all("status" in m for m in api.list("TritonModel")), 60)
+        eventually(lambda: all(m["status"].get("conditions") for m in api.list("TritonModel")), 60)
         assert operator.stop() == 0
     before = templates(api)
     (tmp_path / "newer").mkdir()
@@ -193,7 +193,7 @@ def test_a_changed_default_restarts_no_server(tmp_path: Path) -> None:
             for name, server in SPECS.items():
                 api.create(tritonmodel(name, server=server))
             before = eventually(lambda: len(now := templates(api)) == len(SPECS) and now, 60, lambda: operator.log)
-            eventually(lambda: all("status" in m for m in api.list("TritonModel")), 60)
+            eventually(lambda: all(m["status"].get("conditions") for m in api.list("TritonModel")), 60)
             assert operator.stop() == 0
         assert api.get("TritonModel", "default")["spec"]["server"]["image"] == FORMER_IMAGE
         plane.install_crds()
@@ -202,7 +202,7 @@ def test_a_changed_default_restarts_no_server(tmp_path: Path) -> None:
             assert templates(api) == before
             api.create(tritonmodel("created"))
             eventually(lambda: "created" in templates(api), 60, lambda: operator.log)
-            eventually(lambda: "status" in api.get("TritonModel", "created"), 60)
+            eventually(lambda: api.get("TritonModel", "created")["status"].get("conditions"), 60)
             assert operator.stop() == 0
         before = templates(api)
         assert IMAGE in str(before["created"])

@@ -83,7 +83,7 @@ def test_operator_works_with_a_role_in_one_namespace(plane: ControlPlane, tmp_pa
         reason = condition(api.get("TritonModel", "detection"), "MonitoringAvailable")
         assert reason["status"] == "Unknown", reason
         assert elsewhere.find("Deployment", "detection") is None
-        assert "status" not in elsewhere.get("TritonModel", "detection")
+        assert "conditions" not in elsewhere.get("TritonModel", "detection")["status"]
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
         assert "orbidden" not in operator.log

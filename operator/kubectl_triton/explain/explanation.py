@@ -118,7 +118,7 @@ def _now(case: Case, now: datetime) -> list[str]:
     rows += _thresholds(case, now)
     rows += [
         (f"condition {condition.type}", f"{condition.status}, {condition.reason}: {condition.message}")
-        for condition in status_of(case.model).conditions
+        for condition in status_of(case.model).for_people
         if condition.status != "True" and condition.reason != "Complete"
     ]
     width = max(len(title) for title, _ in rows)

@@ -38,8 +38,8 @@ def status(model: Object, pods: Sequence[Pod], autoscaler: Object | None, now: d
         lines.append(f"  image     {state.image.reference} ({state.image.delivery}) {state.image.digest}".rstrip())
     streams = " (may send several responses to a request)" if state.entrypoint in state.decoupled else ""
     lines += [f"  entry     {state.entrypoint or '-'}{streams}", f"  endpoint  {state.endpoint or '-'}", ""]
-    width = max((len(c.type) for c in state.conditions), default=0)
-    for condition in state.conditions:
+    width = max((len(c.type) for c in state.for_people), default=0)
+    for condition in state.for_people:
         lines += _wrap(f"  {_mark(condition)} {condition.type:<{width}} {condition.reason}: ", condition.message)
     if repair := state.last_repair:
         lines += ["", *_wrap("  last repair  ", f"{repair.time} {repair.server}: {repair.message}")]

@@ -58,7 +58,7 @@ def sections(reading: Reading, now: datetime) -> list[Section]:
         _section("Now", fleet.TITLES[1:], [fleet.cells(row)[1:]]),
         _section("Alerts", ("ALERT", "SEVERITY", "NEXT"), [_alert(a, reading.model["metadata"]) for a in alerts]),
         _section("Conditions", ("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"),
-                 [_condition(c, now) for c in status.conditions]),
+                 [_condition(c, now) for c in status.for_people]),
         _section("Scaling", ("ENGINE AND DECISION",),
                  [[_text(line)] for line in scaling]),
         _section("Thresholds", ("THRESHOLD", "VALUE", "AGE", "SOURCE"),

@@ -18,7 +18,10 @@ MODELS_LOADED = "ModelsLoaded"
 THRESHOLD_LIVE = "ThresholdLive"
 AUTOSCALER_ACTIVE = "AutoscalerActive"
 MONITORING_AVAILABLE = "MonitoringAvailable"
-CONDITIONS = frozenset({READY, PROGRESSING, MODELS_LOADED, THRESHOLD_LIVE, AUTOSCALER_ACTIVE, MONITORING_AVAILABLE})
+RECONCILING, STALLED = "Reconciling", "Stalled"
+KSTATUS = frozenset({RECONCILING, STALLED})
+"""What Flux and Helm read, with the reasons of Progressing."""
+CONDITIONS = KSTATUS | {READY, PROGRESSING, MODELS_LOADED, THRESHOLD_LIVE, AUTOSCALER_ACTIVE, MONITORING_AVAILABLE}
 """The types of the operator's conditions. Server-side apply keeps those of other field managers beside them."""
 
 Truth = Literal["True", "False", "Unknown"]
@@ -39,7 +42,8 @@ class Condition(Base):
     """Ready: the entrypoint answers. Progressing: pods are being started or replaced, or their
     models change. ModelsLoaded: the servers have
     loaded all models. ThresholdLive: Prometheus uses the current thresholds. AutoscalerActive: the autoscaler gets the
-    load. MonitoringAvailable: a Prometheus selects the rules and the servers."""
+    load. MonitoringAvailable: a Prometheus selects the rules and the servers. Reconciling: the current spec isn't live
+    yet. Stalled: it won't be without a change. If both are False, every server runs it."""
     status: Truth
     """True, False or Unknown."""
     reason: Annotated[Text, Field(max_length=1024)]
@@ -154,10 +158,10 @@ class RepairStatus(Base):
 class TritonModelStatus(Base):
     """The current state."""
 
-    observed_generation: int = 0
-    """The metadata.generation that this status describes."""
+    observed_generation: Annotated[int, AfterValidator(lambda generation: max(generation, 0))] = 0
+    """The metadata.generation that this status describes; -1 until the operator has seen the resource."""
     conditions: list[Condition] = []
-    """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable."""
+    """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable, Reconciling, Stalled."""
     models: list[ModelStatus] = []
     """The models of the repository, as Triton reports them on all servers: at most 100, those that aren't READY first.
     The field loaded counts all."""
@@ -196,6 +200,11 @@ class TritonModelStatus(Base):
     """Label selector of the pods, for autoscalers that scale this resource."""
     endpoint: Text = ""
     """The URL for clients in the cluster (HTTP; gRPC uses port 8001)."""
+
+    @property
+    def for_people(self) -> list[Condition]:
+        """Returns the conditions without those for other tools, which repeat the words of Progressing."""
+        return [condition for condition in self.conditions if condition.type not in KSTATUS]
 
 
 def status_of(model: Mapping[str, Any]) -> TritonModelStatus:

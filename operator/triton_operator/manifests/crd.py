@@ -76,6 +76,8 @@ def _schema() -> dict[str, Any]:
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
     }
+    # kstatus takes a resource without a status for current.
+    status["default"] = {"observedGeneration": -1}
     return {
         "type": "object",
         "description": "A model repository served by NVIDIA Triton. The operator manages the servers, delivers the "

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from triton_operator.api import kubernetes_versions, names, secrets, server_access
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import (
+    KSTATUS,
     MAX_EVICTIONS,
     MODELS_LOADED,
     PROGRESSING,
@@ -33,6 +34,7 @@ from triton_repository_check.report import Report
 from . import calibration, counting, faults, thresholds
 from .autoscaler_active import autoscaler_active
 from .conditions import condition, settle
+from .kstatus import COMPLETE, kstatus
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .monitoring_available import monitoring_available
 from .observation import ModelsChange, Observation
@@ -90,12 +92,13 @@ def assess(
         counting.scales(autoscaler_active(model, observed), observed, entrypoint),
         counting.alerts(monitoring_available(model, observed), observed, entrypoint),
     ]
+    noted = [_with_notes(c, observed) for c in conditions if c]
     digests = sorted({p.model_digest for p in current} - {""})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
         conditions=settle(
             before.conditions,
-            [_with_notes(c, observed) for c in conditions if c],
+            [*noted, *(c for progressing in noted if progressing.type == PROGRESSING for c in kstatus(progressing))],
             now[:19] + "Z",
             model.metadata.generation,
         ),
@@ -178,11 +181,13 @@ def unread(
             failure = Problem(failure.reason, _LOG_HIDDEN)
         # Without a pod, the spec is why there is none.
         answers = _ready(observed, before.entrypoint, ready, current, failure or (None if current else problem))
-    others = [c.type for c in before.conditions if c.type not in (READY, PROGRESSING)]
+    progressing = condition(PROGRESSING, "False", problem.reason, problem.message)
+    others = [c.type for c in before.conditions if c.type not in KSTATUS | {READY, PROGRESSING}]
     conditions = [
         answers,
-        condition(PROGRESSING, "False", problem.reason, problem.message),
+        progressing,
         *(condition(kind, "Unknown", problem.reason, problem.message) for kind in others),
+        *kstatus(progressing),
     ]
     return before.model_copy(
         update={
@@ -259,7 +264,12 @@ def _progressing(
     if observed.models_change:
         return _changing(observed.models_change)
     if is_complete(observed.deployment, living, observed.template):
-        return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
+        return condition(
+            PROGRESSING,
+            "False",
+            COMPLETE,
+            "every server runs the current spec" + _newer(observed),
+        )
     if observed.paused:
         name = observed.deployment["metadata"]["name"]
         return condition(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from triton_operator.api.status import (
+    KSTATUS,
     MONITORING_AVAILABLE,
     PROGRESSING,
     READY,
@@ -63,7 +64,7 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
     """Returns the changes that cause an Event. A step causes none, unless the condition was True before."""
     previous = {c.type: (c.status, c.reason) for c in before}
     changes: list[Transition] = []
-    for condition in now:
+    for condition in (c for c in now if c.type not in KSTATUS):  # their words are Progressing's
         was = previous.get(condition.type, ("", ""))
         if was == (condition.status, condition.reason) or not _deserves_event(condition, was[0]):
             continue
@@ -93,7 +94,7 @@ def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
 
 
 def _true(status: TritonModelStatus) -> set[str]:
-    return {c.type for c in status.conditions if c.status == "True"}
+    return {c.type for c in status.conditions if c.status == "True" and c.type not in KSTATUS}
 
 
 _STEPS = {

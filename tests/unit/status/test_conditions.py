@@ -9,7 +9,7 @@ import pytest
 
 from support import gen
 from triton_operator.api import names
-from triton_operator.api.status import MODELS_LOADED, PROGRESSING, READY, TritonModelStatus
+from triton_operator.api.status import KSTATUS, MODELS_LOADED, PROGRESSING, READY, TritonModelStatus
 from triton_operator.pods import Pod, Problem
 from triton_operator.reconcile.unread import observe
 from triton_operator.status.assess import unread
@@ -48,7 +48,7 @@ def told(
 
 
 def brief(status: TritonModelStatus) -> list[tuple[str, str, str]]:
-    return [(c.type, c.status, c.reason) for c in status.conditions]
+    return [(c.type, c.status, c.reason) for c in status.for_people]
 
 
 STOPPED = (PROGRESSING, "False", "SpecInvalid")
@@ -57,7 +57,10 @@ STOPPED = (PROGRESSING, "False", "SpecInvalid")
 def test_reports_a_spec_that_cannot_be_read() -> None:
     status = told()
     assert brief(status) == [(READY, "False", "SpecInvalid"), STOPPED]
-    assert all("spec.entrypoint: no" in c.message for c in status.conditions)
+    assert all("spec.entrypoint: no" in c.message for c in status.for_people)
+    assert {c.type: c.status for c in status.conditions if c.type in KSTATUS} == {
+        "Reconciling": "False", "Stalled": "True",
+    }  # fmt: skip
     assert status.observed_generation == 3
     assert told(before=status) == status
 

@@ -116,7 +116,7 @@ def test_prometheus_can_select_by_labels_of_the_spec_or_of_the_operator(selector
 
 def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
     status = judge({MAX_QPS: "80"}, spec={"monitoring": {"enabled": False}}, installed=None)
-    assert {c.type for c in status.conditions} == {"Ready", "Progressing", "ModelsLoaded"}
+    assert {c.type for c in status.for_people} == {"Ready", "Progressing", "ModelsLoaded"}
     assert status.max_qps == "80"
 
 
