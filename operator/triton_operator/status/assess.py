@@ -268,7 +268,7 @@ def _progressing(
             PROGRESSING,
             "False",
             COMPLETE,
-            "every server runs the current spec" + _newer(observed),
+            "every server runs the current spec" + _differing(current) + _newer(observed),
         )
     if observed.paused:
         name = observed.deployment["metadata"]["name"]
@@ -343,6 +343,20 @@ def _dropped(child: Child, observed: Observation) -> str:
             "feature gate ImageVolume: set spec.modelImage.delivery to Copy"
         )
     return note
+
+
+def _differing(pods: Sequence[Pod]) -> str:
+    """Returns which image differs between the servers, because its tag was moved; "" if none does."""
+    images = {
+        "model image": {p.model_digest for p in pods} - {""},
+        "server image": {p.server_digest for p in pods} - {""},
+    }
+    return "".join(
+        f"; but they have {len(digests)} versions of the {image}, as after a move of its tag: "
+        f"{', '.join(sorted(digests))}. To have one, name it by its digest"
+        for image, digests in images.items()
+        if len(digests) > 1
+    )
 
 
 def _newer(observed: Observation) -> str:

@@ -186,6 +186,14 @@ def test_model_states_come_from_the_new_servers_during_a_rollout() -> None:
     assert [(m.name, m.version, m.pods) for m in status.models] == [("a", "2", "1/1"), ("b", "1", "1/1")]
 
 
+def test_says_that_servers_run_different_images_of_one_tag() -> None:
+    other = gen.put("status.initContainerStatuses.1.imageID", "registry.example.com/detection@sha256:" + "e" * 64)
+    status = judge(pod(name="a"), pod(other, name="b"))
+    assert reasons(status)["Progressing"] == ("False", "Complete")
+    assert "but they have 2 versions of the model image" in message(status, "Progressing")
+    assert "but" not in message(judge(pod(name="a"), pod(name="b")), "Progressing")
+
+
 def test_reports_zero_replicas() -> None:
     for spec in ({"replicas": 0}, {}):
         status = judge(replicas=0, spec=spec)
