@@ -184,4 +184,6 @@ def _ready_at(pod: Pod, spec: TritonModelSpec) -> datetime:
     """Returns when a server that isn't ready should be; the past if it has a problem before its start."""
     if pod.server_began:
         return pod.server_began + timedelta(seconds=pod.startup_seconds or spec.rollout.startup_seconds) + _LATE
-    return pod.created + (timedelta() if problem_of(pod) else timedelta(seconds=progress_seconds(spec)))
+    return pod.created + (
+        timedelta() if problem_of(pod) else timedelta(seconds=progress_seconds(spec.rollout.startup_seconds))
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
-from triton_operator.api.types import Omittable, TritonModel, TritonModelSpec
+from triton_operator.api.types import Omittable, TritonModel
 
 from . import load_models
 from .child_type import Child
@@ -55,15 +55,15 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
             "selector": {"matchLabels": names.selector(model.name)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": surge(spec)},
             "revisionHistoryLimit": 3,
-            "progressDeadlineSeconds": progress_seconds(spec),
+            "progressDeadlineSeconds": progress_seconds(spec.rollout.startup_seconds),
             "template": template,
         },
     )
 
 
-def progress_seconds(spec: TritonModelSpec) -> int:
+def progress_seconds(startup_seconds: int) -> int:
     """Returns the maximum time until a new pod is ready, with the pull of its images."""
-    return spec.rollout.startup_seconds + _PULL_SECONDS
+    return startup_seconds + _PULL_SECONDS
 
 
 def template_hash(model: TritonModel, choices: Choices) -> str:

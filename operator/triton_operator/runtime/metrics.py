@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import REGISTRY, Gauge, Histogram
@@ -13,7 +14,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from triton_operator.api import thresholds
-from triton_operator.api.status import GPU_NOT_USED, READY
+from triton_operator.api.status import GPU_NOT_USED, READY, STALLED
+from triton_operator.api.types import Rollout
+from triton_operator.render.deployment import progress_seconds
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -23,7 +26,8 @@ class Facts:
     """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion.
 
     `floor`: the servers that the engine Direct asks for; None with another engine. `gpu_not_used`: whether servers with
-    a GPU run their models on the CPU.
+    a GPU run their models on the CPU. `start_ends`: the Unix time until which its start may take, while that goes on;
+    None for one that is ready or stalled.
     """
 
     uid: str
@@ -33,11 +37,14 @@ class Facts:
     invalid: int
     seen: int
     floor: int | None
+    start_ends: float | None
 
 
 def facts(model: dict[str, Any]) -> Facts:
     limits, metadata, status = thresholds.of(model), model["metadata"], model.get("status", {})
-    ready = next((c for c in status.get("conditions", []) if c["type"] == READY), {"status": "Unknown"})
+    conditions = {c["type"]: c for c in status.get("conditions", [])}
+    ready = conditions.get(READY, {"status": "Unknown"})
+    starts = ready["status"] != "True" and conditions.get(STALLED, {}).get("status") != "True"
     return Facts(
         metadata["uid"],
         str(ready["status"]),
@@ -46,7 +53,14 @@ def facts(model: dict[str, Any]) -> Facts:
         len(limits.invalid),
         int(metadata["resourceVersion"]),
         status.get("autoscaling", {}).get("desired"),
+        _start_ends(model) if starts else None,
     )
+
+
+def _start_ends(model: dict[str, Any]) -> float:
+    created = datetime.fromisoformat(model["metadata"]["creationTimestamp"])
+    rollout = model["spec"].get("rollout", {})
+    return created.timestamp() + progress_seconds(rollout.get("startupSeconds", Rollout().startup_seconds))
 
 
 class Metrics:
@@ -188,6 +202,11 @@ class _Thresholds(Collector):
         floor = GaugeMetricFamily(
             "triton_operator_autoscaling_desired", "Servers that the engine Direct asks for.", labels=own
         )
+        starts = GaugeMetricFamily(
+            "triton_operator_start_ends_seconds",
+            "Unix time until which the first start of a TritonModel may take, while it isn't ready or stalled.",
+            labels=own,
+        )
         desired, ready = self._desired(), self._ready()
         for key, model in self._models():
             place = key.split("/")
@@ -199,4 +218,6 @@ class _Thresholds(Collector):
             servers.add_metric([*place, "ready"], ready.get(key, 0))
             if model.floor is not None:
                 floor.add_metric(place, model.floor)
-        yield from (limits, versions, invalid, servers, floor)
+            if model.start_ends is not None:
+                starts.add_metric(place, model.start_ends)
+        yield from (limits, versions, invalid, servers, floor, starts)

@@ -22,7 +22,8 @@ def exposition(*models: dict[str, Any], desired: int = 0, ready: int = 0) -> lis
 
 
 def model(annotations: dict[str, str] | None = None, *modifiers: gen.Modifier, **spec: Any) -> dict[str, Any]:
-    return gen.raw(gen.put("metadata.annotations", annotations or {}), *modifiers, **spec)
+    created = gen.put("metadata.creationTimestamp", "2026-01-01T00:00:00Z")
+    return gen.raw(created, gen.put("metadata.annotations", annotations or {}), *modifiers, **spec)
 
 
 def samples(lines: list[str], name: str) -> list[str]:
@@ -54,6 +55,17 @@ def test_exposes_every_threshold_kind_without_annotations() -> None:
 def test_exposes_the_resource_version_that_this_replica_has_seen() -> None:
     lines = exposition(model(None, gen.put("metadata.resourceVersion", "4711")))
     assert samples(lines, "triton_operator_resource_version")[0].endswith(" 4711.0")
+
+
+def test_exposes_how_long_a_start_may_take_while_it_goes_on() -> None:
+    def ends(*conditions: tuple[str, str]) -> list[str]:
+        status = {"conditions": [{"type": kind, "status": status} for kind, status in conditions]}
+        created = gen.put("metadata.creationTimestamp", "1970-01-01T00:10:00Z")
+        slow = model(None, created, gen.put("status", status), rollout={"startupSeconds": 1000})
+        return [line.rpartition(" ")[2] for line in samples(exposition(slow), "triton_operator_start_ends_seconds")]
+
+    assert ends() == ends(("Ready", "False"), ("Stalled", "False")) == ["2800.0"]
+    assert ends(("Ready", "True")) == ends(("Ready", "False"), ("Stalled", "True")) == []
 
 
 def test_exposes_the_servers_that_the_engine_direct_asks_for() -> None:
