@@ -37,7 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     with collector.paused():
         repository, findings = load(
-            options.path, dict(options.model), expected.config_name, measured=expected.storage is not None
+            options.path,
+            dict(options.model),
+            expected.config_name,
+            measured=expected.storage is not None,
+            request=expected.health_request,
         )
         findings = judge(repository, findings, expected)
         whole = report(repository, findings, expected)

@@ -17,7 +17,9 @@ from typing import IO
 MAX_DIRECTORY = 4 * 2**20
 """Maximum size in bytes of a ZIP file's directory. The check skips larger ones."""
 MAX_JSON = 2**20
-"""Maximum size in bytes of vLLM's model.json. The check skips larger ones."""
+"""Maximum size in bytes of a file in JSON. The check skips larger ones."""
+TAR_BYTES = 512
+"""Size of a tar file's first header, which is its minimum size."""
 MAX_XML = 16 * 2**20
 """Maximum size in bytes of an OpenVINO model. The check skips larger ones."""
 _END = b"PK\x05\x06"
@@ -60,10 +62,21 @@ def saved_model(names: Collection[str]) -> Contents:
     return Contents("it has no saved_model.pb", "save the model with tf.saved_model.save(model, path)")
 
 
+def archive(start: bytes) -> Contents:
+    """Returns what the archive with an environment of Python contains, by its first TAR_BYTES."""
+    is_tar = len(start) == TAR_BYTES and not start.startswith((b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"))
+    if is_tar or start.startswith(b"\x1f\x8b"):
+        return Contents()
+    return Contents(
+        "the environment of Python isn't a tar file, plain or with gzip", "make it with conda-pack or tar czf"
+    )
+
+
 def _engine(file: IO[bytes], size: int) -> Contents:
     """Reads vLLM's model.json, the arguments of its engine."""
     try:
-        document = json.loads(file.read(MAX_JSON)) if size <= MAX_JSON else {}
+        # As text, because vLLM's backend reads it so: no byte order mark, and no UTF-16.
+        document = json.loads(file.read(MAX_JSON).decode()) if size <= MAX_JSON else {}
     except (ValueError, RecursionError) as error:
         return Contents(f"it isn't JSON: {error}", 'write e.g. {"model": "facebook/opt-125m"}')
     return Contents() if isinstance(document, dict) else Contents("it isn't a JSON object", 'write { "model": "…" }')

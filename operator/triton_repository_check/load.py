@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import posixpath
 import tokenize
@@ -12,17 +13,26 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from triton_repository_check import contents, overrides, placeholders
+from triton_repository_check import contents, labels, overrides, placeholders
 from triton_repository_check.contents import Contents
 from triton_repository_check.files import Directory, Entry, FileKind, Files, OutsideError, Store, join
 from triton_repository_check.findings import Finding, Severity
-from triton_repository_check.model import STUB, Data, Model, Repository, files_in_parameters
+from triton_repository_check.model import (
+    ACTIVATE,
+    ENVIRONMENT,
+    STUB,
+    Data,
+    Labels,
+    Model,
+    Repository,
+    files_in_parameters,
+)
 from triton_repository_check.onnx import MAX_FIELDS, Network, OnnxError, TooManyFieldsError
 from triton_repository_check.onnx import read as read_onnx
 from triton_repository_check.overrides import Overrides
 from triton_repository_check.places import Node, at, strings
 from triton_repository_check.schema import ModelConfig
-from triton_repository_check.text import one_line
+from triton_repository_check.text import is_utf_16, one_line
 from triton_repository_check.textformat import MAX_VALUES, TextError, TooManyValuesError, parse
 
 MAX_CONFIG = 32 * 2**20
@@ -38,7 +48,7 @@ DEPTH = 3
 DATA_FOLDERS = frozenset({"warmup", "initial_state"})
 """Directories of a model whose files contain tensors."""
 
-_LABEL_BYTES = 4096
+_LABEL_BYTES = 256 * 2**10
 """Number of bytes that are read of a label file."""
 _POINTER = b"version https://git-lfs"
 _POINTER_BYTES = 1024
@@ -130,12 +140,13 @@ def load(
     settings: Overrides = _NO_OVERRIDES,
     config_name: str = "",
     measured: bool = False,
+    request: str | None = None,
 ) -> tuple[Repository, tuple[Finding, ...]]:
     """Loads the model repository in the directory `source`, or in a store. Returns it and the findings.
 
     The models have the configurations with which the server runs them: those of the files, with `settings`. With
     `config_name`, the file is configs/NAME.pbtxt in models that have it. `measured`: whether to
-    add up the sizes of all files.
+    add up the sizes of all files. `request`: spec.healthRequest.file.
 
     A file that can't be read or parsed becomes a finding, and its field in the Repository stays empty. Neither the
     content of the directory nor its absence raises an exception. Follows no link out of the repository.
@@ -163,8 +174,22 @@ def load(
         below=tuple(sorted(set(_below(reader, "", DEPTH)))) if empty else (),
         is_model=empty and _is_model(reader, ""),
         size=_size(store) if measured else None,
+        request_fault=_not_json(reader.files, request) if request is not None and request.endswith(".json") else "",
     )
     return repository, tuple(reader.findings)
+
+
+def _not_json(files: Files, path: str) -> str:
+    """Returns why Triton can't parse a request in JSON; empty if it can, or if the file can't be read."""
+    try:
+        content = files.read(path, contents.MAX_JSON + 1)
+        # Triton skips a byte order mark, and doesn't look at the bytes inside of strings.
+        json.loads(content.decode("utf-8-sig", "replace") if len(content) <= contents.MAX_JSON else "{}")
+    except (ValueError, RecursionError) as error:
+        return one_line(str(error))
+    except OSError:  # the rule reports it
+        return ""
+    return ""
 
 
 def _size(store: Store) -> int:
@@ -228,9 +253,10 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
         where=where,
     )
     model = replace(model, data=_data(reader, directory, model), named=_named(reader, directory, model))
-    paths = (path for path in model.model_files if _is_pointer(reader, join(directory, path), model.named[path]))
-    model = replace(model, pointers=frozenset(paths))
-    model = replace(model, crlf=frozenset(_crlf(reader, directory, model)))
+    written = files_in_parameters(model.config, directory).values() if model.config is not None else ()
+    paths = (path for path in (*model.model_files, *written)
+             if _is_pointer(reader, join(directory, path), model.named[path]))  # fmt: skip
+    model = replace(model, pointers=frozenset(paths), labels=dict(_labels(reader, directory, model)))
     sources, networks = _model_files(reader, directory, model)
     model = replace(model, sources=sources, networks=networks, contents=_contents(reader, directory, model))
     weights = _weights(reader, model)
@@ -272,7 +298,9 @@ def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
             for first in state.initial_state
             if first.WhichOneof("state_data") == "data_file"
         }
-        paths |= set(files_in_parameters(config, directory).values())
+        in_parameters = files_in_parameters(config, directory)
+        paths |= set(in_parameters.values())
+        paths |= {f"{in_parameters[ENVIRONMENT]}/{ACTIVATE}"} if ENVIRONMENT in in_parameters else set()
     paths |= {STUB} & model.files
     entries = {path: reader.files.look(join(directory, path)) for path in sorted(paths)}
     for path, entry in entries.items():
@@ -309,6 +337,10 @@ def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[st
 def _contents(reader: _Reader, directory: str, model: Model) -> dict[str, Contents]:
     """Returns what the model files of other backends say about themselves, by path relative to the model."""
     descriptions: dict[str, Contents] = {}
+    archive = files_in_parameters(model.config, directory).get(ENVIRONMENT) if model.config is not None else None
+    if archive is not None and model.named[archive].kind is FileKind.FILE and archive not in model.pointers:
+        with suppress(OSError):  # the server may be able to read it
+            descriptions[archive] = contents.archive(reader.files.read(join(directory, archive), contents.TAR_BYTES))
     platform = model.config.platform if model.config is not None else ""
     for path in model.model_files:
         entry = model.named[path]
@@ -336,17 +368,14 @@ def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
     return entries
 
 
-def _crlf(reader: _Reader, directory: str, model: Model) -> Iterator[str]:
-    """Returns the label files with the line ends of Windows."""
+def _labels(reader: _Reader, directory: str, model: Model) -> Iterator[tuple[str, Labels]]:
+    """Returns the label files by path."""
     for path in {tensor.label_filename for tensor in model.config.output} if model.config is not None else ():
         entry = model.named.get(path)
-        with suppress(OSError):  # another check reports it
-            if (
-                entry is not None
-                and entry.kind is FileKind.FILE
-                and b"\r\n" in reader.files.read(join(directory, path), _LABEL_BYTES)
-            ):
-                yield path
+        if entry is not None and entry.kind is FileKind.FILE:
+            with suppress(OSError):  # another check reports it
+                content = reader.files.read(join(directory, path), _LABEL_BYTES)
+                yield path, labels.read(content, whole=entry.size <= _LABEL_BYTES)
 
 
 def _is_pointer(reader: _Reader, path: str, entry: Entry) -> bool:
@@ -431,7 +460,7 @@ def _config(reader: _Reader, path: str, *, rewritten: bool = False) -> tuple[Any
     content = reader.content(path, MAX_CONFIG)
     if content is None:
         return None, nowhere
-    if _is_utf_16(content):
+    if is_utf_16(content):
         message = "the file is UTF-16, which Triton can't read"
         reader.findings.append(
             Finding(
@@ -462,11 +491,6 @@ def _not_utf_8(file: str, where: Node, severity: Severity, remedy: str) -> Itera
         if "\ufffd" in node.text:
             message = f"the value {node.text[:80]!r} isn't UTF-8"
             yield Finding("TR130", severity, file, node.line, node.column, message, remedy)
-
-
-def _is_utf_16(content: bytes) -> bool:
-    """Whether a text is UTF-16, which has a byte order mark or a null byte in each ASCII character."""
-    return content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content[:2]
 
 
 def _syntax(file: str, text: str, error: TextError) -> Finding:

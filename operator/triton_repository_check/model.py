@@ -63,7 +63,11 @@ PLATFORMS = {
 
 STUB = "triton_python_backend_stub"
 """A program in a model's directory that runs its model.py instead of the backend's own."""
-_HERE = "$$TRITON_MODEL_DIRECTORY"
+HERE = "$$TRITON_MODEL_DIRECTORY"
+ACTIVATE = "bin/activate"
+"""The file that an environment of Python must have."""
+ENVIRONMENT = "EXECUTION_ENV_PATH"
+"""The parameter of the python backend with the path of an environment of Python: a directory or a tar file."""
 
 
 SERVED_AT = "/models"
@@ -77,17 +81,20 @@ def files_in_parameters(config: Any, directory: str) -> dict[str, str]:
 
     Leaves out other files of the server image. `directory`: the model's.
     """
-    paths = {}
-    if config.backend == "python" and "EXECUTION_ENV_PATH" in config.parameters:
-        value = config.parameters["EXECUTION_ENV_PATH"].string_value
-        if value.startswith(_HERE):
-            paths["EXECUTION_ENV_PATH"] = value.removeprefix(_HERE).lstrip("/")
-    of_backend = {"EXECUTION_ENV_PATH"} if config.backend == "python" else set()
-    for key in sorted((_ENGINES | of_backend) & set(config.parameters)):
-        value = config.parameters[key].string_value
-        if value.startswith(f"{SERVED_AT}/"):
-            paths[key] = posixpath.relpath(value, f"{SERVED_AT}/{directory}")
-    return paths
+    values = {key: config.parameters[key].string_value for key in sorted(_ENGINES & set(config.parameters))}
+    values[ENVIRONMENT] = environment(config, directory)
+    here = f"{SERVED_AT}/{directory}"
+    return {key: posixpath.relpath(value, here) for key, value in values.items() if value.startswith(f"{SERVED_AT}/")}
+
+
+def environment(config: Any, directory: str) -> str:
+    """Returns the path that the python backend opens as its environment of Python; empty without one."""
+    if (config.backend or config.platform or "python") != "python" or ENVIRONMENT not in config.parameters:
+        return ""
+    value = str(config.parameters[ENVIRONMENT].string_value)
+    at = value.find(HERE)
+    # Where the variable isn't at the start, the backend replaces as many characters too many (python_be.cc).
+    return value if at < 0 else f"{value[:at]}{SERVED_AT}/{directory}{value[2 * at + len(HERE) :]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,17 @@ class Data:
     """Size in bytes."""
     strings: int | None = None
     """Number of strings, each after its length in 4 bytes; None if the content isn't in this format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The names of classes, one a line."""
+
+    count: int | None
+    """Number of lines; None if the file is too large to count them."""
+    fault: str = ""
+    """What is wrong with the text."""
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,8 +148,8 @@ class Model:
     """The entries at the paths of the configuration and of model files, by path relative to the model."""
     pointers: frozenset[str] = frozenset()
     """The paths in `named` that are Git LFS pointers."""
-    crlf: frozenset[str] = frozenset()
-    """The label files whose first lines end with CRLF, by path relative to the model."""
+    labels: Mapping[str, Labels] = field(default_factory=dict)
+    """The label files that can be read, by path relative to the model."""
     closed: frozenset[str] = frozenset()
     """Versions with unknown content: links that lead out of the repository, and unreadable directories."""
     unread: bool = False
@@ -239,5 +257,7 @@ class Repository:
     """Directories below it that contain models, relative to the repository; empty if the repository has models."""
     is_model: bool = False
     """Whether the path is a model, so one level too low."""
+    request_fault: str = ""
+    """Why the file of spec.healthRequest isn't JSON; empty if it is, or needn't be."""
     size: int | None = None
     """The sum of its files in bytes; None if it wasn't measured."""

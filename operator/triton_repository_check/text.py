@@ -12,3 +12,8 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+
+
+def is_utf_16(content: bytes) -> bool:
+    """Returns whether a text is UTF-16, which has a byte order mark or a null byte in each ASCII character."""
+    return content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content[:2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from corpus.faults.core import environment
 from corpus.faults.fault import NET, TEXT
 from corpus.good import BY_NAME
 from corpus.good.repository import HEAD
@@ -180,6 +181,10 @@ LEGAL = (
     )),
     Legal("label file in a directory", "warmup", both(
         move("words/labels.txt", "words/names/labels.txt"), edit(TEXT, '"labels.txt"', '"names/labels.txt"'),
+    )),
+    Legal("label file with more lines than classes", "warmup", add("words/labels.txt", "\nd\n")),
+    Legal("execution environment in a directory", "cache", both(
+        write("slow/env/bin/activate", ""), add(SLOW, environment("$$TRITON_MODEL_DIRECTORY/env")),
     )),
     Legal("ONNX file with a scalar output", "instances", both(
         write("net/1/model.onnx", SCALAR), edit(NET, "dims: [ 6 ]", "dims: [ 1 ]"),

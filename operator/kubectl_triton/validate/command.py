@@ -144,7 +144,8 @@ def validate(
     try:
         with budget.limited(), images.repository(name, folder, is_image=target is None, platform=platform) as store:
             judged = store.platform if isinstance(store, unpack.Archived) else ""
-            repository, problems = load(store, settings, expected.config_name, measured=expected.storage is not None)
+            repository, problems = load(store, settings, expected.config_name, measured=expected.storage is not None,
+                                        request=expected.health_request)  # fmt: skip
             findings = judge(repository, problems, expected)
             if with_server:
                 programs = [name for name, model in repository.models.items() if model.sources]

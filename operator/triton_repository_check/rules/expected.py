@@ -24,12 +24,19 @@ def load_models(repository: Repository, expected: Expected) -> Iterator[Finding]
 
 
 def health_request(repository: Repository, expected: Expected) -> Iterator[Finding]:
-    """TR508: spec.healthRequest names a missing file, so that no server ever gets ready."""
+    """TR508: spec.healthRequest names a missing file, or one that isn't JSON, so that no server ever gets ready."""
     if expected.health_request is None:
         return
     name, _, file = expected.health_request.partition("/")
     model = repository.models.get(name)
     if model is not None and (model.unread or file in model.files or file in model.data):
+        if repository.request_fault:
+            yield error(
+                expected.health_request,
+                "TR508",
+                f"the request of spec.healthRequest isn't JSON: {repository.request_fault}",
+                'write e.g. {"inputs": [{"name": "X", "shape": [1], "datatype": "FP32", "data": [0]}]} in UTF-8',
+            )
         return
     names = {f"{m.name}/{path}" for m in repository.models.values() for path in (*m.files, *m.data)}
     close = near(expected.health_request, names)

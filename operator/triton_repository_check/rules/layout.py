@@ -10,11 +10,15 @@ from triton_repository_check import placeholders
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import (
+    ACTIVATE,
+    ENVIRONMENT,
+    HERE,
     MODEL_FILES,
     NOT_VERSIONS,
     STUB,
     Model,
     Repository,
+    environment,
     files_in_parameters,
 )
 from triton_repository_check.rules.base import Expected, error, listed, note, on_cpu, warning
@@ -34,6 +38,9 @@ _CAPABILITY = re.compile(r"\d+\.\d+")
 _NUMBERED = re.compile(r"v?\d.*")
 """The end of a directory's name that is a version, not a backend."""
 _WHERE = "(in a TritonModel: spec.modelImage.path)"
+_NO_PATH = re.compile(r"^(?:[A-Za-z]:|file:)|[\\$~]")
+"""A part of a path of Windows, of a URL that Triton doesn't know, or of a shell's path. It knows s3: and others."""
+_PULL = "run git lfs pull, then rebuild the image"
 _KEEP = "git and object stores drop empty directories: add a file such as .keep to it"
 
 
@@ -244,16 +251,21 @@ def weights(_: Repository, model: Model) -> Iterator[Finding]:
                 f"{model.directory}/{path}",
                 "TR211",
                 "the file is a Git LFS pointer, not the model" if pointer else "the model file is empty",
-                "run git lfs pull, then rebuild the image" if pointer else "replace it with the model",
+                _PULL if pointer else "replace it with the model",
             )
 
 
 def named(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR209: a file or a directory of the repository that a parameter names is missing."""
+    """TR209, TR211: a file or a directory of the repository that a parameter names is missing, or no use."""
     if model.config is None:
         return
     for key, path in files_in_parameters(model.config, model.directory).items():
-        if model.named[path].kind is FileKind.NOTHING:
+        whole, kind = posixpath.normpath(f"{model.directory}/{path}"), model.named[path].kind
+        if path in model.pointers and path not in model.model_files:
+            yield error(whole, "TR211", "the file is a Git LFS pointer, not the model", _PULL)
+        if kind is FileKind.FOLDER and key == ENVIRONMENT:
+            path, kind = f"{path}/{ACTIVATE}", model.named[f"{path}/{ACTIVATE}"].kind
+        if kind is FileKind.NOTHING:
             written = model.config.parameters[key].string_value
             yield error(
                 model.config_path,
@@ -262,6 +274,27 @@ def named(_: Repository, model: Model) -> Iterator[Finding]:
                 "add the file, or correct the path",
                 model.where.find("parameters", key),
             )
+    yield from _relative(model, environment(model.config, model.directory))
+
+
+def _relative(model: Model, path: str) -> Iterator[Finding]:
+    """TR209: the environment of Python isn't an absolute path, so that Triton looks for it beside its own files."""
+    if path.startswith("/") or not path or placeholders.names(path):
+        return
+    inner = posixpath.normpath(path)
+    beside = inner.partition("/")[0] in model.files | model.folders.keys()
+    # A server image may have a plain path in Triton's working directory.
+    level = error if beside or _NO_PATH.search(path) else warning
+    yield level(
+        model.config_path,
+        "TR209",
+        f"{ENVIRONMENT} opens {path!r}, which isn't an absolute path of Linux: Triton doesn't look for it beside "
+        "config.pbtxt",
+        f"write {f'{HERE}/{inner}'!r}"
+        if beside
+        else f"add the file to {model.directory}/, and write {HERE}/ and its name",
+        model.where.find("parameters", ENVIRONMENT),
+    )
 
 
 def stub(_: Repository, model: Model) -> Iterator[Finding]:

@@ -139,17 +139,20 @@ def _runs(sizes: Sequence[int]) -> list[int]:
 
 
 def labels(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR208: a label file is missing, has other line ends, or is a directory, which ends the server."""
+    """TR208: a label file is missing, isn't plain UTF-8, is too short, or is a directory, which ends the server."""
     if model.config is None:
         return
     for index, tensor in enumerate(model.config.output):
         name = tensor.label_filename
-        if name in model.crlf:
+        found = model.labels.get(name)
+        if found is not None and found.fault:
+            yield warning(f"{model.directory}/{name}", "TR208", found.fault, found.remedy)
+        elif found is not None and found.count is not None and found.count < (classes := _classes(tensor.dims)):
             yield warning(
                 f"{model.directory}/{name}",
                 "TR208",
-                "the lines end with CRLF, so that each label ends with a carriage return",
-                "save the file with the line ends of Unix, e.g. with dos2unix",
+                f"output {tensor.name!r} has {classes} elements, but only the first {found.count} have a label",
+                "add a line for each element, in their order",
             )
         kind = model.named[name].kind if name else None
         if kind in (FileKind.NOTHING, FileKind.FOLDER) and not placeholders.names(name, bare=True):
@@ -162,6 +165,12 @@ def labels(_: Repository, model: Model) -> Iterator[Finding]:
                 "add the file to the directory of config.pbtxt, or remove label_filename",
                 model.where.find("output", index, "label_filename"),
             )
+
+
+def _classes(dims: Sequence[int]) -> int:
+    """Returns the number of classes of an output; 0 if it has no fixed one, or isn't one row of classes."""
+    sizes = [size for size in dims if size != 1]
+    return max(sizes[0], 0) if len(sizes) == 1 else 0
 
 
 def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:

@@ -22,6 +22,11 @@ def shape(more: str) -> Change:
     return edit(SLOW, '"IN" data_type: TYPE_FP32 dims: [ 4 ]', f'"IN" data_type: TYPE_FP32 {more}')
 
 
+def environment(path: str) -> str:
+    """Returns the parameter with the environment of Python."""
+    return f'parameters {{ key: "EXECUTION_ENV_PATH" value: {{ string_value: "{path}" }} }}\n'
+
+
 def then(*changes: Change) -> Change:
     """Makes the changes in order."""
 
@@ -315,13 +320,39 @@ FILES = (
     Fault(
         "missing execution environment",
         "cache",
-        add(
-            SLOW,
-            'parameters { key: "EXECUTION_ENV_PATH" value: { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\n',
-        ),
+        add(SLOW, environment("$$TRITON_MODEL_DIRECTORY/env.tar.gz")),
         "TR209",
         "error",
         "slow/config.pbtxt:11",
+    ),
+    *(
+        Fault(
+            f"execution environment {name}",
+            "cache",
+            then(write("slow/env/lib/x", ""), add(SLOW, environment(path))),
+            "TR209",
+            "error",
+            "slow/config.pbtxt:11",
+        )
+        for name, path in {
+            "with a relative path": "env",
+            "with a path of Windows": "C:\\\\envs\\\\env.tar.gz",
+            "with one dollar sign": "$TRITON_MODEL_DIRECTORY/env",
+            "without a slash": "$$TRITON_MODEL_DIRECTORYenv",
+            "after a scheme": "file://$$TRITON_MODEL_DIRECTORY/env",
+            "without bin/activate": "$$TRITON_MODEL_DIRECTORY/env",
+        }.items()
+    ),
+    Fault(
+        "execution environment in a ZIP file",
+        "cache",
+        then(
+            write("slow/env.zip", b"PK\x03\x04" + bytes(600)),
+            add(SLOW, environment("$$TRITON_MODEL_DIRECTORY/env.zip")),
+        ),
+        "TR801",
+        "error",
+        "slow/env.zip",
     ),
     Fault(
         "missing label file in a directory",

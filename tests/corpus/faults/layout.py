@@ -23,6 +23,15 @@ FAULTS = (
         "warning",
         "words/labels.txt",
     ),
+    *(
+        Fault(name, "warmup", write("words/labels.txt", content), "TR208", "warning", "words/labels.txt")
+        for name, content in {
+            "label file in GBK": "猫\n狗\n鸟\n".encode("gbk"),
+            "label file in UTF-16": "a\nb\nc\n".encode("utf-16"),
+            "label file with a byte order mark": "a\nb\nc\n".encode("utf-8-sig"),
+            "label file with fewer lines than classes": b"a\nb",
+        }.items()
+    ),
     Fault(
         "broken link beside config.pbtxt",
         "cache",

@@ -90,8 +90,9 @@ def good(root: Path, *changes: Change) -> Path:
 
 def findings(root: Path, **expected: object) -> tuple[Finding, ...]:
     """Returns all findings of load and of the checks."""
-    repository, unreadable = load(root)
-    return judge(repository, unreadable, Expected(**expected))  # type: ignore[arg-type]
+    expectations = Expected(**expected)  # type: ignore[arg-type]
+    repository, unreadable = load(root, request=expectations.health_request)
+    return judge(repository, unreadable, expectations)
 
 
 def brief(reported: tuple[Finding, ...]) -> list[str]:

@@ -161,3 +161,71 @@ def test_finds_directories_of_engines_that_are_not_in_the_repository(tmp_path: P
     write("llm/1/rank0.engine", b"engine")(tmp_path)
     write("tokenizer/tokenizer.json", "{}")(tmp_path)
     assert [f.code for f in findings(tmp_path) if f.code == "TR209"] == expected
+
+
+HERE = "$$TRITON_MODEL_DIRECTORY"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (f"{HERE}/env", []),
+        (f"{HERE}/./env", []),
+        (f"{HERE}/../shared.tar.gz", []),
+        ("/models/shared.tar.gz", []),
+        ("/opt/env.tar.gz", []),  # of the server image
+        ("${env}", []),  # another check reports placeholders
+        ("", []),
+        (f"{HERE}", ["error TR209 py/bin/activate"]),
+        (f"{HERE}\\\\env", ["error TR209 py\\env"]),
+        (f"/srv/{HERE}/env", []),  # Triton opens /srv//models/py
+        ("./env", [f"error TR209 write '{HERE}/env'"]),
+        ("env/../../py/env", [f"warning TR209 add the file to py/, and write {HERE}/ and its name"]),
+        ("envs/a.tar.gz", [f"warning TR209 add the file to py/, and write {HERE}/ and its name"]),
+        ("s3://bucket/env.tar.gz", [f"warning TR209 add the file to py/, and write {HERE}/ and its name"]),
+        ("C:/env.tar.gz", [f"error TR209 add the file to py/, and write {HERE}/ and its name"]),
+        (f"{HERE}/pointer.tar.gz", ["error TR211 run git lfs pull, then rebuild the image"]),
+        (f"{HERE}/text.tar.gz", ["error TR801 make it with conda-pack or tar czf"]),
+        (f"{HERE}/packed", []),
+        (f"{HERE}/plain.tar", []),
+    ],
+)  # fmt: skip
+def test_judges_the_path_of_an_environment_of_python(tmp_path: Path, path: str, expected: list[str]):
+    write("py/config.pbtxt", 'backend: "python"\n' + parameter("EXECUTION_ENV_PATH", path))(tmp_path)
+    for file, content in {
+        "env/bin/activate": b"", "pointer.tar.gz": b"version https://git-lfs.github.com/spec/v1\n", "text.tar.gz": b"x",
+        "packed": b"\x1f\x8b", "plain.tar": bytes(512), "../shared.tar.gz": b"\x1f\x8b",
+    }.items():  # fmt: skip
+        write(f"py/{file}", content)(tmp_path)
+    found = [f for f in findings(tmp_path) if f.code in ("TR209", "TR211", "TR801")]
+    ends = [f.message.partition(", but ")[2].removesuffix(" doesn't exist") or f.remedy for f in found]
+    assert [f"{f.severity} {f.code} {end}" for f, end in zip(found, ends, strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "dims", "told"),
+    [
+        (b"a\nb\nc\n", "3", ""),
+        (b"a\nb\nc", "1, 3, 1", ""),
+        (b"a\n\nc\n", "3", ""),
+        (b"a\nb\n", "2, 3", ""),  # boxes by classes
+        (b"a\n", "-1", ""),
+        (b"a\n", "1", ""),
+        (b"", "3", "output 'OUT' has 3 elements, but only the first 0 have a label"),
+        (b"a\nb", "3, 1", "output 'OUT' has 3 elements, but only the first 2 have a label"),
+        ("猫\n狗\n鸟\n".encode(), "3", ""),
+        (b"a\nb\n\xb0\xa1\n", "3", "line 3 isn't UTF-8, so that an answer in JSON with this label can't be read"),
+        (b"a\nb\nc\xe7", "3", "line 3 isn't UTF-8, so that an answer in JSON with this label can't be read"),
+        (b"\xef\xbb\xbfa", "3", "the file begins with a byte order mark, which is part of the first label in answers"),
+        ("a\nb".encode("utf-16-be"), "3",
+         "the file is UTF-16, so that answers have the bytes of a label up to the first null byte"),
+        (b"ab\xe7\x8c\xab\n" * 43691, "300000", ""),  # too large to count, cut inside a character
+        (b"\n" + b"a" * 2**18 + b"\xff", "3", ""),
+    ],
+)  # fmt: skip
+def test_judges_the_text_of_labels(tmp_path: Path, content: bytes, dims: str, told: str):
+    text = f'backend: "python"\noutput {{ name: "OUT" data_type: TYPE_FP32 dims: [ {dims} ] label_filename: "l" }}\n'
+    write("py/config.pbtxt", text)(tmp_path)
+    write("py/l", content)(tmp_path)
+    found = [f for f in findings(tmp_path) if f.code == "TR208"]
+    assert [(f.severity, f.file, f.message) for f in found] == ([("warning", "py/l", told)] if told else [])

@@ -418,6 +418,15 @@ class TestExpected:
     def test_rejects_a_missing_health_request(self, tmp_path, file):
         assert brief(findings(good(tmp_path), health_request=file)) == ["error TR508 ."]
 
+    @pytest.mark.parametrize(("content", "codes"), [
+        (b'\xef\xbb\xbf{"inputs": []}', []), (b'{"inputs": ["\xff"]}', []), (b"", ["TR508"]),
+        (b'{"inputs": [],}', ["TR508"]), ("{}".encode("utf-16"), ["TR508"]), (b"[" * 100_000, ["TR508"]),
+    ])  # fmt: skip
+    def test_rejects_a_health_request_that_isnt_json(self, tmp_path, content, codes):
+        root = good(tmp_path, write("net/health.json", content), write("net/picture", content))
+        assert [f.code for f in findings(root, health_request="net/health.json")] == codes
+        assert findings(root, health_request="net/picture") == ()
+
     def test_suggests_a_file_for_the_health_request(self, tmp_path):
         root = good(tmp_path)
         (root / "net" / "health.json").write_text("{}")

@@ -133,7 +133,13 @@ def test_a_missing_configuration_is_an_error_if_a_flag_switches_off_its_completi
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [('{"model": "facebook/opt-125m"}', ""), ('{"model": "a",}', "it isn't JSON: "), ('"a"', "it isn't a JSON object")],
+    [
+        ('{"model": "facebook/opt-125m"}', ""),
+        ('{"model": "a",}', "it isn't JSON: "),
+        ('"a"', "it isn't a JSON object"),
+        ('\ufeff{"model": "a"}', "it isn't JSON: Unexpected UTF-8 BOM"),
+        ('{"model": "a"}'.encode("utf-16"), "it isn't JSON: "),
+    ],
 )
 def test_reads_the_arguments_of_vllms_engine(tmp_path, text, problem):
     root = good(tmp_path, write("llm/config.pbtxt", 'backend: "vllm"\n'), write("llm/1/model.json", text))
