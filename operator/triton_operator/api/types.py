@@ -69,17 +69,21 @@ _IS_RESERVED = (
     f"a != '{ON_IPV6}' && a.startsWith('--') && [a.find('^--[^=]*')].exists(name, "
     f"{[f'--{flag}' for flag in RESERVED_FLAGS]}.exists(f, f.startsWith(name)))"
 )
-_METRICS_KEYS = "counter_latencies|summary_latencies|summary_quantiles"
+# histogram_latencies: from 2.52 on.
+_METRICS_KEYS = "(counter|histogram|summary)_latencies|summary_quantiles"
+_METRICS_FLAG = "--metrics-c[a-z]*="
+_LIKE_METRICS_KEYS = "(sum+ary|counters?|histograms?)_[a-z_]*="
+"""A misspelled key in an item of its own, where its flag isn't visible."""
 _OF_HEALTH = "([a-z-]+,)*health(,[a-z-]+)*:"
 _PROBES = "the probes of the pod need the health endpoints without a key: remove health"
 _HTTP_FLAG, _GRPC_FLAG = "^--http-r[a-z-]*$", "^--grpc-r[a-z-]*$"
 _REFUSED = (
     ("a.contains('counter_latencies=false')", re.compile("counter_latencies=false"),
      "counter_latencies=false stops all counters of Triton's metrics: remove it"),
-    (f"a.matches('^(--metrics-config=)?(sum+ary|counters?)_[a-z_]*=') && "
-     f"!a.matches('^(--metrics-config=)?({_METRICS_KEYS})=')",
-     re.compile(rf"^(--metrics-config=)?(?!({_METRICS_KEYS})=)(sum+ary|counters?)_[a-z_]*="),
-     "tritonserver ignores this key of its metrics: use counter_latencies, summary_latencies or summary_quantiles"),
+    (f"a.matches('^({_METRICS_FLAG}|{_LIKE_METRICS_KEYS})') && !a.matches('^({_METRICS_FLAG})?({_METRICS_KEYS})=')",
+     re.compile(f"^(?!({_METRICS_FLAG})?({_METRICS_KEYS})=)({_METRICS_FLAG}|{_LIKE_METRICS_KEYS})"),
+     "tritonserver has no such key of its metrics: use counter_latencies, histogram_latencies, summary_latencies or "
+     "summary_quantiles"),
     ("a.matches('^--[a-z0-9-]+ ')", re.compile("^--[a-z0-9-]+ "),
      "a flag and its value are one item: write --flag=value, or two items"),
     ("a.matches('^(/[^=]*/)?tritonserver( |$)')", re.compile("^(/[^=]*/)?tritonserver( |$)"),
