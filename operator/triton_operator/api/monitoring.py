@@ -17,6 +17,12 @@ class Series(NamedTuple):
 
     metric: str
     labels: tuple[tuple[str, str], ...] = ()
+    renamed: str = ""
+    """The metric's name in newer servers; some expose both."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.metric, self.renamed) if self.renamed else (self.metric,)
 
 
 @dataclass(frozen=True)

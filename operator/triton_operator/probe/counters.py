@@ -38,7 +38,7 @@ async def counters(client: aiohttp.ClientSession, address: str, subject: Subject
     page = await fetch(client, "GET", f"http://{address}/metrics", LIMITS)
     series = (subject.tokens, subject.streams, subject.cache)
     # One search in the page, which may be large.
-    body = _lines(page, (*_FIELDS, *(metric for named in series for metric, _ in named)))
+    body = _lines(page, (*_FIELDS, *(name for named in series for one in named for name in one.names)))
     models = {subject.entrypoint, *subject.steps}
     sums: dict[str, dict[str, float]] = {}
     for sample in _samples(body, tuple(_FIELDS)):
@@ -57,14 +57,14 @@ def _values(body: bytes, series: tuple[Series, ...], address: str) -> list[float
     if not series:
         return []
     try:
-        samples = _samples(body, tuple(metric for metric, _ in series))
+        samples = _samples(body, tuple(name for one in series for name in one.names))
     except FetchError as error:
         _log.debug("no such series from %s: %s", address, error)
         return [math.nan]
     wanted = [
         sample
         for sample in samples
-        if any(sample.name == metric and {*labels} <= sample.labels.items() for metric, labels in series)
+        if any(sample.name in one.names and {*one.labels} <= sample.labels.items() for one in series)
     ]
     return [sample.value for sample in wanted] if all(map(_is_count, wanted)) else [math.nan]
 

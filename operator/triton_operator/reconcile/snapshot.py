@@ -211,7 +211,8 @@ class SnapshotReader:
         if not url:
             self._prober.prometheuses.forget(model.key)
             return None
-        metrics = frozenset(series.metric for named in measured(model.spec.monitoring).values() for series in named)
+        series = (one for named in measured(model.spec.monitoring).values() for one in named)
+        metrics = frozenset(name for one in series for name in one.names)
         return self._prober.prometheuses.track(model.key, url, metrics)
 
     def _url(self, model: TritonModel, installed: Installed | None) -> str:

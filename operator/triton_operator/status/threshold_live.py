@@ -118,7 +118,7 @@ def _without_series(case: _Case) -> Condition | None:
         return None
     requested = case.observed.requested.requested
     for kind, named in measured(case.model.spec.monitoring).items():
-        missing = [series.metric for series in named if series.metric not in case.answer.metrics]
+        missing = [series.metric for series in named if case.answer.metrics.isdisjoint(series.names)]
         if not missing or ThresholdKey(kind.name) not in requested:
             continue
         if kind in OF_TOKENS:

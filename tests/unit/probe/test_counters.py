@@ -92,6 +92,12 @@ def test_sums_the_streams_of_all_models_and_finds_the_fullest_cache(names: str, 
     assert (reading.streams, reading.cache) == (0, 0)
 
 
+@pytest.mark.parametrize("names", [("gpu",), ("kv",), ("gpu", "kv")], ids="+".join)
+def test_the_cache_has_an_older_and_a_newer_name(names: tuple[str, ...]) -> None:
+    page = "".join(f'vllm:{name}_cache_usage_perc{{model="a",version="1"}} 0.25\n' for name in names)
+    assert read_all(PAGE + page, cache=(NAMES["VLLM"]["cache_usage"],)).cache == 0.25
+
+
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
 def test_requests_count_also_if_the_gauges_cannot_be_read(value: str) -> None:
     reading = read_all(f"{PAGE}streams 1\nused {value}\nopen {value}\n", streams=(Series("streams"), Series("open")),

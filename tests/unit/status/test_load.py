@@ -196,6 +196,17 @@ def test_limits_of_streams_need_existing_gauges(metrics: tuple[str, ...], expect
     assert part in words(status, "ThresholdLive")
 
 
+@pytest.mark.parametrize("metric", ["vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"])
+def test_a_limit_of_the_cache_takes_either_name_of_vllms_gauge(metric: str) -> None:
+    status = judge(
+        {f"{thresholds.PREFIX}max-cache-usage-per-replica": "0.5"},
+        spec={"monitoring": {"streaming": {"names": "VLLM"}}},
+        answer=answers(metric, max_cache_usage_per_replica=0.5),
+        pods=(Pod(gen.pod()),),
+    )
+    assert status_and_reason(status, "ThresholdLive") == ("True", "Live")
+
+
 @pytest.mark.parametrize("pods", [(), (Pod(gen.pod(gen.put("status.conditions", []))),)], ids=["zero", "starting"])
 def test_no_gauge_is_missing_without_a_ready_server(pods: tuple[Pod, ...]) -> None:
     status = judge(

@@ -5,7 +5,7 @@ Triton measures a request until `execute` returns, which may be long before the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from triton_operator.api.monitoring import Series
 from triton_operator.api.thresholds import (
@@ -34,15 +34,16 @@ _BY = f"{PER_MODEL}, model"
 
 _TENSORRT_LLM_REQUESTS, _TENSORRT_LLM_CACHE = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
 NAMES: Mapping[str, Mapping[str, Series]] = {
-    # https://github.com/triton-inference-server/vllm_backend#triton-metrics, and the gauges that vLLM has itself.
+    # https://github.com/triton-inference-server/vllm_backend#triton-metrics, and the gauges that vLLM has itself. vLLM
+    # renamed two: vllm#18354 and, in 0.11, vllm#24110. It removed the old names later.
     "VLLM": {
         "time_to_first_token": Series("vllm:time_to_first_token_seconds"),
-        "time_per_token": Series("vllm:time_per_output_token_seconds"),
+        "time_per_token": Series("vllm:time_per_output_token_seconds", renamed="vllm:inter_token_latency_seconds"),
         "duration": Series("vllm:e2e_request_latency_seconds"),
         "queue_time": Series("vllm:request_queue_time_seconds"),
         "running": Series("vllm:num_requests_running"),
         "waiting": Series("vllm:num_requests_waiting"),
-        "cache_usage": Series("vllm:gpu_cache_usage_perc"),
+        "cache_usage": Series("vllm:gpu_cache_usage_perc", renamed="vllm:kv_cache_usage_perc"),
     },
     # https://github.com/triton-inference-server/tensorrtllm_backend#triton-metrics. It has no histograms. Its active
     # requests are the scheduled ones and those that wait.
@@ -164,20 +165,24 @@ def _quantile(subject: Subject, histogram: Series, quantile: str, span: str) -> 
 
 
 def _part(histogram: Series, part: str) -> Series:
-    return Series(f"{histogram.metric}_{part}", histogram.labels)
+    return histogram._replace(
+        metric=f"{histogram.metric}_{part}", renamed=f"{histogram.renamed}_{part}" if histogram.renamed else ""
+    )
 
 
 def _rate(subject: Subject, counter: Series, span: str) -> str:
-    return _of_model(subject, rate(_pick(subject, counter), span))
+    return _of_model(subject, _either(subject, counter, lambda series: rate(series, span)))
 
 
 def _gauge(subject: Subject, gauge: Series) -> str:
     """Returns the gauge without servers that expose NaN, infinity or less than 0."""
-    return _of_model(subject, f"{_pick(subject, gauge)} >= 0 < Inf")
+    return _of_model(subject, _either(subject, gauge, lambda series: f"{series} >= 0 < Inf"))
 
 
-def _pick(subject: Subject, of: Series) -> str:
-    return subject.scope.pick_named(of.metric, *(equal(*label) for label in of.labels))
+def _either(subject: Subject, of: Series, expr: Callable[[str], str]) -> str:
+    """Returns `expr` of the series; of those that a server exposes by both names, only the first counts."""
+    labels = [equal(*label) for label in of.labels]
+    return " or ".join(expr(subject.scope.pick_named(name, *labels)) for name in of.names)
 
 
 def _of_model(subject: Subject, expr: str) -> str:
