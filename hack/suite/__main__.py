@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from . import report
 from .parts import GROUPS, chosen
 from .process import EVIDENCE, LOGS, REPORTS, ROOT
-from .run import Suite, say
+from .run import Suite, say, take_signals
 
 
 def main(names: list[str]) -> int:
@@ -27,6 +27,7 @@ def main(names: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(EVIDENCE, ignore_errors=True)
     start, date, commit = time.monotonic(), datetime.now(UTC), _commit()
+    take_signals()
     try:
         results = Suite(parts).run()
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import threading
 import time
@@ -15,6 +16,18 @@ from .process import Run
 from .report import Result, has_second_round, read
 
 TOLD_SECONDS = 60
+
+
+def take_signals() -> None:
+    """Makes SIGTERM, which make passes on, and SIGHUP end a run as Ctrl-C does.
+
+    A shell's background jobs ignore SIGINT, and pytest would inherit that: then Suite couldn't end it. nohup ignores
+    SIGHUP, and so does the run.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 class Suite:

@@ -23,7 +23,7 @@ from PIL import Image
 from model_images.pictures import viewed
 from model_images.support import DETECTION, MODEL_IMAGES, Server, docker, need_server_image
 from model_images.test_small_models import template
-from support import ports
+from support import children, ports
 
 ROOT = MODEL_IMAGES.parent
 CLIENT = DETECTION / "client"
@@ -60,7 +60,8 @@ class Served:
         self.port = ports.free(3)[0]
         command = [sys.executable, ROOT / "hack" / "serve.py", self.repository, f"--port={self.port}"]
         with self.log.open("w") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            # With SIGTERM, it removes its container.
+            self.process = children.start(command, last="TERM", stdout=out, stderr=subprocess.STDOUT)
         self.url = f"127.0.0.1:{self.port}"
 
     def wait_for(self, words: str, after: int = 0) -> int:

@@ -21,7 +21,7 @@ import yaml
 from hack.world import settings
 from triton_operator.api import names
 
-from . import evidence, ports
+from . import children, evidence, ports
 from .api import MIN_WAIT_SECONDS, Api, Object, condition, eventually, note
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -276,7 +276,7 @@ class Namespace:
         """Runs `kubectl port-forward` to a Service and yields localhost:port. Use it only for single requests."""
         [local] = ports.free()
         command = ["kubectl", f"--kubeconfig={self.cluster.kubeconfig}", "-n", self.name, "port-forward"]
-        process = subprocess.Popen(
+        process = children.start(
             [*command, f"service/{service}", f"{local}:{port}"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "PATH": settings.search_path()},

@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 from hack.world import settings
 from triton_operator.api import kubernetes_versions
 
-from . import evidence, ports
+from . import children, evidence, ports
 from .api import MIN_WAIT_SECONDS, START_SECONDS, Api, Object, RefusedError, eventually, steady
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -324,7 +324,7 @@ class _Program:
 
     def start(self) -> None:
         with (self._folder / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._folder)
+            self.process = children.start(self._command, stdout=log, stderr=log, cwd=self._folder)
 
     def kill(self) -> None:
         self.process.kill()

@@ -14,7 +14,7 @@ import yaml
 
 from hack.world import settings
 
-from . import evidence, ports
+from . import children, evidence, ports
 from .api import START_SECONDS, Object, eventually
 from .controlplane import ROOT, ControlPlane
 
@@ -80,7 +80,7 @@ def _start(
     env = {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": NAMESPACE, "WATCH_NAMESPACE": "",
            "KEDA_CLUSTER_OBJECT_NAMESPACE": NAMESPACE}  # fmt: skip
     with log.open("wb") as out:
-        process = subprocess.Popen(command, env=env, stdout=out, stderr=out)
+        process = children.start(command, env=env, stdout=out, stderr=out)
     stack.callback(_stop, process)
     stack.enter_context(evidence.on_failure(log.name, evidence.of_file(log)))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from . import evidence, ports
+from . import children, evidence, ports
 from .api import MIN_WAIT_SECONDS, START_SECONDS, Object, RefusedError, eventually, note
 from .controlplane import ROOT, ControlPlane
 
@@ -63,7 +63,7 @@ class Operator:
         command = [Path(sys.executable).parent / "triton-operator", "run"]
         self._begin = self._log.stat().st_size
         with self._log.open("ab") as out:
-            return subprocess.Popen(command, env=self._settings, stdout=out, stderr=out)
+            return children.start(command, env=self._settings, stdout=out, stderr=out)
 
     def _start_again(self) -> None:
         while True:

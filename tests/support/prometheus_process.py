@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import threading
 import urllib.error
 import urllib.parse
@@ -22,7 +21,7 @@ import yaml
 
 from hack.world import settings
 
-from . import evidence, ports
+from . import children, evidence, ports
 from .api import START_SECONDS, eventually
 
 Json = dict[str, Any]
@@ -149,7 +148,7 @@ def running(
     ]  # fmt: skip
     log = folder / "prometheus.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out)
+        process = children.start(command, stdout=out, stderr=out)
 
     def ready() -> bool:
         assert process.poll() is None, log.read_text()

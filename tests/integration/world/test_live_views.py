@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from integration.world.steps import SOON, progressing, wait_until_observed
-from support import gen
+from support import children, gen
 from support.api import Api, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
@@ -29,7 +29,7 @@ def start(plane: ControlPlane, namespace: str, *arguments: str, out: Any) -> sub
     """Starts `kubectl triton` as the cluster admin."""
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PYTHONUNBUFFERED": "1"}
     command = [str(Path(sys.executable).parent / "kubectl-triton"), *arguments, f"--namespace={namespace}"]
-    return subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT)
+    return children.start(command, env=env, stdout=out, stderr=subprocess.STDOUT)
 
 
 def scaled(api: Api) -> None:

@@ -206,7 +206,8 @@ def test_a_killed_pytest_is_a_failure(folder: Path) -> None:
     assert words.splitlines()[-1] == "0 passed, 0 failed, 0 unsteady, 0 skipped"
 
 
-def test_ctrl_c_ends_all_parts_with_their_fixtures(folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_all_parts_with_their_fixtures(folder: Path, number: signal.Signals) -> None:
     code = (
         "import pathlib, time, pytest\n@pytest.fixture\ndef made():\n    yield\n"
         "    pathlib.Path(__file__).with_suffix('.removed').touch()\n"
@@ -216,8 +217,9 @@ def test_ctrl_c_ends_all_parts_with_their_fixtures(folder: Path) -> None:
     _part(folder, "two", code)
     program = (
         "import pathlib, signal, sys\nfrom hack.suite import process, run\nfrom hack.suite.parts import Part\n"
-        # A shell's background jobs ignore SIGINT.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        # A shell's background jobs ignore SIGINT, and those of nohup SIGHUP.
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\nrun.take_signals()\n"
         "folder = pathlib.Path(sys.argv[1])\nprocess.LOGS = process.REPORTS = folder\n"
         "parts = [Part(n, n, '', lane, paths=(f'{folder}/test_{n}.py',)) for n, lane in\n"
         "         (('one', 'machine'), ('two', 'cluster'))]\nrun.Suite(parts).run()\n"
@@ -228,7 +230,7 @@ def test_ctrl_c_ends_all_parts_with_their_fixtures(folder: Path) -> None:
         assert time.monotonic() < deadline, "the tests don't begin"
         assert suite.poll() is None, "it has ended"
         time.sleep(0.1)
-    suite.send_signal(signal.SIGINT)
+    suite.send_signal(number)
     assert suite.wait(600) != 0
     assert all((folder / f"test_{name}.removed").exists() for name in ("one", "two"))
 
