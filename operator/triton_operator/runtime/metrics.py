@@ -26,7 +26,7 @@ class Facts:
     """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion.
 
     `floor`: the servers that the engine Direct asks for; None with another engine. `gpu_not_used`: whether servers with
-    a GPU run their models on the CPU. `start_ends`: the Unix time until which its start may take, while that goes on;
+    a GPU run their models on the CPU. `start_ends`: the Unix time until which its start may take, while that lasts;
     None for one that is ready or stalled.
     """
 

@@ -340,7 +340,7 @@ def test_asks_a_server_whose_readiness_probe_has_failed(sim: Simulation, monkeyp
         failed = {"uid-pod": "/v2/models/a/ready"}
         track(**failed)
         await until(lambda: track(**failed).not_ready == {"pod"})
-        # All its models are loaded, but it is asked again soon.
+        # All its models are loaded, but the next question comes soon.
         changed, not_ready = sim.changed[KEY], False
         await until(lambda: sim.changed[KEY] > changed)
         assert track(**failed).not_ready == set()
