@@ -210,9 +210,14 @@ class TritonModelStatus(Base):
 def status_of(model: Mapping[str, Any]) -> TritonModelStatus:
     """Returns the status of a TritonModel as the API server has it.
 
-    Returns an empty one if another client, or another version of the operator, has written one that can't be read.
+    Fields that can't be read, because another client or another version of the operator has written them, are left out.
     """
+    status = model.get("status", {})
     try:
-        return TritonModelStatus.model_validate(model.get("status", {}))
-    except ValidationError:
-        return TritonModelStatus()
+        return TritonModelStatus.model_validate(status)
+    except ValidationError as error:
+        fields = {
+            str(fault["loc"][0]) for fault in error.errors(include_url=False, include_input=False) if fault["loc"]
+        }
+        readable = {key: value for key, value in status.items() if key not in fields} if fields else {}
+        return TritonModelStatus.model_validate(readable)
