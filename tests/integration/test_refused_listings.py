@@ -91,6 +91,22 @@ def test_a_role_without_an_optional_kind_costs_only_that_kind(plane: ControlPlan
         assert "Traceback" not in operator.log
 
 
+def test_a_role_without_a_kind_that_few_need_costs_only_those(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
+    kubeconfig = operator_process.install(plane)
+    put(plane, without("configmaps"))
+    try:
+        with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=own.namespace) as operator:
+            make(own)
+            eventually(lambda: own.find("Deployment", gen.NAME), SOON, lambda: operator.log)
+            eventually(lambda: reason(own, "Progressing") == "RollingOut", SOON, lambda: operator.log)
+            server = {"modelControl": "explicit", "loadModels": ["detection"]}
+            own.patch("TritonModel", gen.NAME, {"spec": {"entrypoint": "detection", "server": server}})
+            eventually(lambda: reason(own, "Progressing") == "NotPermitted", SOON, lambda: operator.log)
+            assert operator.stop() == 0
+    finally:
+        put(plane, role())
+
+
 def test_a_role_without_an_essential_kind_is_in_the_status(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
     kubeconfig = operator_process.install(plane)
     put(plane, without("networkpolicies"))

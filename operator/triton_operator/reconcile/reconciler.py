@@ -34,7 +34,7 @@ from .leftovers import LeftoverCollector
 from .pace import Pace
 from .report import Reporter, current_status
 from .snapshot import SnapshotReader, find_kind
-from .unread import ESSENTIAL, SPEC_INVALID, invalid, observe, too_large, unreadable
+from .unread import SPEC_INVALID, invalid, is_essential, observe, too_large, unreadable
 from .write_status import StatusWriter
 
 Object = dict[str, Any]
@@ -160,12 +160,12 @@ class Reconciler:
         """Returns the TritonModel, or why nothing of it may be changed."""
         if large := self._store.large(key, raw["metadata"]["uid"]):
             return too_large(large)
-        if blocking := next((problem for kind, problem in unreadable_kinds.items() if kind in ESSENTIAL), None):
-            return blocking
         try:
-            return TritonModel.model_validate(raw)
+            model = TritonModel.model_validate(raw)
         except ValidationError as error:
             return invalid(error)
+        blocking = (problem for kind, problem in unreadable_kinds.items() if is_essential(kind, model))
+        return next(blocking, model)
 
     def _report_unread(
         self, key: str, raw: Object, problem: Problem, unreadable_kinds: Mapping[str, Problem], log: Log

@@ -26,6 +26,7 @@ from .direct import scaling_status
 from .outcome import Outcome
 from .pace import Pace
 from .snapshot import Object, Snapshot
+from .unread import is_needed
 from .write_status import StatusWriter
 
 Log = logging.LoggerAdapter[logging.Logger]
@@ -134,6 +135,7 @@ def observation(
 ) -> Observation:
     """Returns the input of the status. `snapshot`: what is there after the writes. `now`: RFC 3339."""
     choices, model = decision.choices, snapshot.model
+    unreadable = {kind: problem for kind, problem in snapshot.unreadable.items() if is_needed(kind, model)}
     contested, noted = problems(cache.contests, snapshot.time)
     return Observation(
         template=decision.template,
@@ -144,7 +146,7 @@ def observation(
         deployment=snapshot.deployment,
         paused=bool((snapshot.deployment or {}).get("spec", {}).get("paused")),
         pods=snapshot.pods,
-        refused={**contested, **outcome.refused, **snapshot.unreadable},
+        refused={**contested, **outcome.refused, **unreadable},
         contested=noted,
         dropped={
             obj["kind"]: record.dropped

@@ -10,10 +10,11 @@ from pydantic import ValidationError
 from triton_operator.api import faults, kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.status import PROGRESSING
+from triton_operator.api.types import TritonModel
 from triton_operator.cluster.entry import LARGEST, Large
 from triton_operator.cluster.shallow import MAX_BYTES, max_values
 from triton_operator.pods import Pod, Problem
-from triton_operator.render.children import CHILDREN
+from triton_operator.render.children import BY_NAME
 from triton_operator.status.observation import Observation
 
 SPEC_INVALID = "SpecInvalid"
@@ -52,8 +53,14 @@ def too_large(large: Sequence[Large]) -> Problem:
     )
 
 
-ESSENTIAL = frozenset({kinds.POD.kind, *(child.kind.kind for child in CHILDREN if child.condition == PROGRESSING)})
-"""Kinds that the operator must be able to read before it changes anything of a TritonModel."""
+def is_essential(kind: str, model: TritonModel) -> bool:
+    """Returns whether the operator must be able to read this kind before it changes anything of the TritonModel."""
+    return kind == kinds.POD.kind or (BY_NAME[kind].condition == PROGRESSING and is_needed(kind, model))
+
+
+def is_needed(kind: str, model: TritonModel) -> bool:
+    """Returns whether the TritonModel has, or may have, objects of this kind."""
+    return kind == kinds.POD.kind or BY_NAME[kind].needed(model)
 
 
 def unreadable(refused: Mapping[Kind, str]) -> dict[str, Problem]:

@@ -36,6 +36,7 @@ class Child:
 
     - `render`: returns the objects of this kind that a TritonModel needs.
     - `always`: whether every TritonModel has them, under the same names.
+    - `needed`: whether a TritonModel can't do without them; for one that can, no right to read the kind is needed.
     - `condition`: the condition that reports a refused write. Serving needs the kind if this is Progressing.
     - `unchecked`: fields of the spec that are copied into the object without validation, for the error message.
       `copied`: where they are in the object; "" if they may be anywhere.
@@ -49,6 +50,7 @@ class Child:
     kind: Kind
     render: Callable[[TritonModel, Choices], Iterable[Object]]
     always: bool = False
+    needed: Callable[[TritonModel], bool] = lambda _: True
     condition: str = PROGRESSING
     unchecked: str = ""
     copied: str = ""

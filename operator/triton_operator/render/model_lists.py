@@ -61,4 +61,4 @@ def _lines(models: Iterable[str]) -> str:
     return "".join(f"{model}\n" for model in models)
 
 
-CHILD = Child(kinds.CONFIG_MAP, config_maps)
+CHILD = Child(kinds.CONFIG_MAP, config_maps, needed=lambda model: model.is_explicit)
