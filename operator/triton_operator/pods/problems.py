@@ -53,6 +53,8 @@ _EXITS = {
 }
 """What the exit code of tritonserver says, and what to do."""
 
+_MANY_MODELS = 20
+"""From this number on, the threads of Python models may be more than a common limit of processes, 1024."""
 BACKEND_DIED = "BackendDied"
 WITH_LOG = {"ServerCrashed", "StartupTimeout", "ContainerCrashed", "ContainerNotStarted"}
 """Problems whose message contains the log of a container, or the container runtime's message. Both may contain secrets.
@@ -221,9 +223,21 @@ def _crashed(pod: Pod) -> Problem | None:
     if not end:
         return None
     code = end["exitCode"]
-    why = _EXITS.get(code, "") or _usage(pod, end.get("message", ""))
+    why = (_EXITS.get(code, "") or _usage(pod, end.get("message", ""))) + _threads(pod, code)
     more = "" if code not in _EXITS and why else _tail(end)
     return Problem("ServerCrashed", f"tritonserver ended with exit code {code}{why}{more}")
+
+
+def _threads(pod: Pod, code: int) -> str:
+    """Returns that the limit of processes may be the cause; "" if the server has few models or another exit code."""
+    report = pod.check_report
+    number = report.model_count if report else 0
+    if code != 139 or number < _MANY_MODELS:
+        return ""
+    return (
+        f"; or its {number} models have more threads than the node's limit of processes (podPidsLimit of the kubelet) "
+        "allows, since a Python model has about 35: add --backend-config=python,thread-pool-size=1 to spec.server.args"
+    )
 
 
 def _usage(pod: Pod, message: str) -> str:

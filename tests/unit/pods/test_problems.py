@@ -120,6 +120,15 @@ def test_reports_the_problem_of_a_pod(change: gen.Modifier, reason: str, expecte
     assert "odd" not in problem.message  # a warning isn't a problem
 
 
+@pytest.mark.parametrize(("models", "code", "told"), [(40, 139, True), (4, 139, False), (40, 1, False)])
+def test_names_the_limit_of_processes_where_many_models_may_reach_it(models: int, code: int, told: bool) -> None:
+    report = gen.checked(gen.report(*(f"model_{n}" for n in range(models))))
+    problem = problem_of(pod(report, gen.ended("triton", code)))
+    assert problem is not None
+    assert ("its 40 models have more threads" in problem.message) == told
+    assert ("podPidsLimit" in problem.message) == told
+
+
 def test_a_serving_or_deleted_pod_has_no_problem() -> None:
     assert problem_of(pod()) is None
     assert problem_of(pod(ended("triton", 1, "bye"), gen.deleting)) is None
