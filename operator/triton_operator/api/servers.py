@@ -40,8 +40,9 @@ class ServerAnswers:
     uncounted: Uncounted = ()
     on_cpu: Mapping[str, str] = field(default_factory=dict)
     """Pod name → a model that Triton runs on the CPU, and would run on a GPU if it saw one."""
-    not_ready: frozenset[str] = frozenset()
-    """The pods whose readiness probe has failed, and whose server says at once that it isn't ready."""
+    not_ready: Mapping[str, bool | None] = field(default_factory=dict)
+    """Pod whose readiness probe has failed → whether its server says itself, at once, that it isn't ready; None before
+    it has answered that."""
 
 
 @dataclass(frozen=True)

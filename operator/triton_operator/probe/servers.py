@@ -44,7 +44,7 @@ class _Target:
     - `gpu_models`: the models that it puts on its GPUs unless it sees none.
     - `on_cpu`: one of them that it runs on the CPU; "" if it runs them on a GPU, None while that isn't known.
     - `readiness`: the path of Triton's readiness if its probe has failed; otherwise "".
-    - `says_not_ready`: whether Triton then says the same.
+    - `says_not_ready`: whether Triton then says the same; None before it has answered that.
     - `unusable`: why the last answer can't be used.
     - `repeats`: number of polls in a row in which not all models were ready.
     - `changes`: number of times that its models were changed.
@@ -59,7 +59,7 @@ class _Target:
     uncounted: Uncounted = ()
     on_cpu: str | None = None
     readiness: str = ""
-    says_not_ready: bool = False
+    says_not_ready: bool | None = None
     unusable: str = ""
     pending: bool = True
     repeats: int = 0
@@ -138,6 +138,8 @@ class ServerProbes:
                     self._due_now.append(target)
                 target.rest_seconds, target.entrypoint = rest, entrypoint
                 target.gpu_models, target.readiness = gpu_models.get(server.uid, ()), readiness.get(server.uid, "")
+                if not target.readiness:
+                    target.says_not_ready = None
                 targets[server.uid] = target
             for target in old_targets.values():
                 self._remove(target)
@@ -147,7 +149,7 @@ class ServerProbes:
             unusable = {t.server.pod: t.unusable for t in targets.values() if t.unusable}
             uncounted = {pair for target in targets.values() for pair in target.uncounted}
             on_cpu = {t.server.pod: t.on_cpu for t in targets.values() if t.on_cpu}
-            not_ready = frozenset(t.server.pod for t in targets.values() if t.says_not_ready)
+            not_ready = {t.server.pod: t.says_not_ready for t in targets.values() if t.readiness}
             pending = any(target.pending for target in targets.values())
             wake = bool(self._due_now)
         if wake:
@@ -215,7 +217,7 @@ class ServerProbes:
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
             server, changes, uncounted, on_cpu = target.server, target.changes, target.uncounted, target.on_cpu
-            answer, unusable, not_ready = None, "", False
+            answer, unusable, not_ready = None, "", None
             if not target.removed:
                 try:
                     if target.readiness and self._says_not_ready is not None:
@@ -274,7 +276,7 @@ class ServerProbes:
         unusable: str,
         uncounted: Uncounted,
         on_cpu: str | None,
-        not_ready: bool,
+        not_ready: bool | None,
     ) -> bool:
         """Stores an answer; returns whether it differs from the last one."""
         with self._lock:

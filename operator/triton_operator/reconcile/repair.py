@@ -68,7 +68,7 @@ def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_
     if spec.health_request is None or spec.repair != "Restart":
         return NO_REPAIR
     pods = [pod for pod in snapshot.pods if not pod.has_ended]
-    not_ready = snapshot.servers.not_ready
+    not_ready = [name for name, itself in snapshot.servers.not_ready.items() if itself]
     _remember(pods, template, not_ready, cache, now)
     stopped = sorted((_since(pod, cache), pod.name, pod) for pod in pods if pod.stopped_answering)
     if not stopped:
@@ -90,6 +90,9 @@ def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_
             note=f"{name} isn't evicted, because no server answers: the request, the model or what it depends on is to "
             "blame"
         )
+    if snapshot.servers.not_ready.get(name, False) is None:
+        # The answer causes a reconcile.
+        return Repair(note=f"{name} isn't evicted before it has said whether it is ready itself")
     patience = _patience(spec.health_request)
     if alone:
         patience = max(patience, _start(template, cache, spec))

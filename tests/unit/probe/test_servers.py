@@ -338,16 +338,15 @@ def test_asks_a_server_whose_readiness_probe_has_failed(sim: Simulation, monkeyp
         await until(lambda: sim.changed[KEY] == 1)
         assert not questions
         failed = {"uid-pod": "/v2/models/a/ready"}
-        track(**failed)
-        await until(lambda: track(**failed).not_ready == {"pod"})
+        assert track(**failed).not_ready == {"pod": None}
+        await until(lambda: track(**failed).not_ready == {"pod": True})
         # All its models are loaded, but the next question comes soon.
         changed, not_ready = sim.changed[KEY], False
         await until(lambda: sim.changed[KEY] > changed)
-        assert track(**failed).not_ready == set()
+        assert track(**failed).not_ready == {"pod": False}
         not_ready = True
-        await until(lambda: track(**failed).not_ready == {"pod"})
-        track()
-        await until(lambda: track().not_ready == set())
+        await until(lambda: track(**failed).not_ready == {"pod": True})
+        assert track().not_ready == {}
 
     sim.run(scene)
     assert set(questions) == {("pod:8000", "/v2/models/a/ready")}

@@ -44,11 +44,12 @@ def decided(
     changes_models: bool = False,
     cache: ReconcileCache | None = None,
     not_ready: tuple[int, ...] = (),
+    not_asked: tuple[int, ...] = (),
     **spec: Any,
 ) -> Repair:
     """Returns the decision. `evictions`: how long ago they were. `quota`: it refuses further pods.
 
-    `not_ready`: the servers that say this themselves.
+    `not_ready`: the servers that say this themselves. `not_asked`: those that were not asked yet.
     """
     refused = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}] if quota else []
     snapshot: Any = SimpleNamespace(
@@ -59,7 +60,9 @@ def decided(
             "status": {"conditions": refused},
         },
         before=TritonModelStatus(evictions=[text(now - ago) for ago in evictions]),
-        servers=ServerAnswers(not_ready=frozenset(f"server-{number}" for number in not_ready)),
+        servers=ServerAnswers(
+            not_ready={f"server-{n}": True for n in not_ready} | dict.fromkeys(f"server-{n}" for n in not_asked)
+        ),
         time=now,
     )
     return repair(snapshot, gen.TEMPLATE, cache or ReconcileCache(), changes_models=changes_models)
@@ -80,6 +83,11 @@ def test_evicts_none_that_says_itself_that_it_is_not_ready() -> None:
     note = decided(server(1), stopped(2), not_ready=(2,)).note
     assert note.startswith("server-2 isn't evicted, because it says itself that it isn't ready")
     assert steps(server(1), stopped(2), stopped(3, 2 * MINUTE), not_ready=(3,)) == ["server-2"]
+
+
+def test_a_new_leader_asks_before_it_evicts() -> None:
+    assert steps(server(1), stopped(2, 10 * MINUTE), not_asked=(2,)) == []
+    assert steps(server(1), stopped(2, 10 * MINUTE)) == ["server-2"]
 
 
 def test_patience_begins_when_it_no_longer_says_so() -> None:
