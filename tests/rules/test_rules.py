@@ -77,18 +77,18 @@ def test_health_requests_never_look_like_a_client(
     every: int, scrape: int, busy: bool, promtool: str, tmp_path: Path
 ) -> None:
     """A client with a request in ten seconds to each server more does."""
-    scrapes, series = 1800 // scrape, {}
+    scrapes, tests = 1800 // scrape, []
+    minutes = [f"{seconds}s" for seconds in range(240, 1700, 30)]
+    values = {"count(tritonmodel:load_replicas:max > 0) or vector(0)": dict.fromkeys(minutes, int(busy))}
     for phase in (0.0, 0.13, 0.5, 0.97):
-        series[f'up{{{LABELS},pod="{phase}"}}'] = f"1x{scrapes}"
         health = counts(every, scrape, phase, scrapes).split()
         client = counts(10, scrape, phase, scrapes).split() if busy else ["0"] * scrapes
         numbers = " ".join(str(int(a) + int(b)) for a, b in zip(health, client, strict=True))
-        series[f'nv_inference_request_success{{{LABELS},pod="{phase}",model="net",version="1"}}'] = numbers
-    minutes = [f"{seconds}s" for seconds in range(240, 1700, 30)]
-    values: dict[str, Any] = {
-        "count(tritonmodel:load_replicas:max > 0) or vector(0)": dict.fromkeys(minutes, int(busy))
-    }
-    test = {"name": "health", "series": series, "values": values}
+        series = {
+            f"up{{{LABELS}}}": f"1x{scrapes}",
+            f'nv_inference_request_success{{{LABELS},model="net",version="1"}}': numbers,
+        }
+        tests.append({"name": f"health {phase}", "series": series, "values": values})
     spec = {
         "healthRequest": {"file": "net/health.json", "everySeconds": every},
         "autoscaling": {"engine": "KEDA", "min": 0, "max": 4},
@@ -97,7 +97,7 @@ def test_health_requests_never_look_like_a_client(
     choices = Choices(
         "operator:1", "Copy", entrypoint="net", thresholds=thresholds.effective({threshold_key("max-qps"): 80}, 4)
     )
-    assert_rules(Case(spec, choices, f"{scrape}s", [test]), promtool, tmp_path)
+    assert_rules(Case(spec, choices, f"{scrape}s", tests), promtool, tmp_path)
 
 
 def test_health_requests_are_load_where_they_keep_no_server() -> None:

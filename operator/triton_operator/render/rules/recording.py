@@ -233,17 +233,17 @@ def _load(subject: Subject) -> list[Rule]:
 def _counted_demand(subject: Subject) -> str:
     """Returns the demand that is load.
 
-    If the last server may be removed, it is 0 while the servers get no more than their health requests, which would
-    otherwise keep it. Without the number of servers it is the demand.
+    If the last server may be removed, it is 0 while that one gets no more than its health requests, which would
+    otherwise keep it. With several servers, or without their number, it is the demand.
     """
     scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
     demand = scope.pick(DEMAND, equal("version", ""))
-    if not subject.to_zero or subject.health_rate is None:
+    if not subject.to_zero or not subject.health_rate:
         return demand
     most = number(round(subject.health_rate + _BY_CHANCE / seconds, 6))
-    servers = f"count by ({PER_MODEL}) ({scope.pick('up')})"
+    alone = f"(count by ({PER_MODEL}) ({scope.pick('up')} == 1) == 1)"
     coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
-    no_more = f"{demand} <= on ({PER_MODEL}) ({most} * {servers} * on ({PER_MODEL}) {coefficient})"
+    no_more = f"{demand} <= on ({PER_MODEL}) ({most} * {alone} * on ({PER_MODEL}) {coefficient})"
     return f"(\n    ({demand} unless on ({PER_MODEL}) {no_more})\n    or {demand} * 0\n  )"
 
 

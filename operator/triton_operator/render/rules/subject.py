@@ -22,7 +22,7 @@ class Subject:
 
     - `entrypoint`: "" if it is unknown; the rules then count all models of the server.
     - `max_replicas`: None without an autoscaler. `to_zero`: whether it may remove the last server.
-    - `health_rate`: the health requests per second and server that count in the demand; None if none are sent.
+    - `health_rate`: the health requests per second and server that count in the demand.
     - `runbooks`: base URL of the runbooks.
     """
 
@@ -37,7 +37,7 @@ class Subject:
     utilization: float
     predict: bool
     to_zero: bool
-    health_rate: float | None
+    health_rate: float
     startup_seconds: int
     runbooks: str
 
@@ -86,7 +86,7 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
         utilization=scaling.utilization if scaling else 1,
         predict=bool(scaling and scaling.predict),
         to_zero=scaling is not None and not scaling.min,
-        health_rate=None if health is None else counted / health.every_seconds,
+        health_rate=1 / health.every_seconds if health and counted else 0.0,
         startup_seconds=model.spec.rollout.startup_seconds,
         runbooks=choices.settings.runbooks,
     )
