@@ -116,41 +116,47 @@ def identity(obj: Object) -> Identity:
 
 def difference(desired: Object, live: Object, applied: Applied | None = None) -> str:
     """Returns the path of the first field in which `live` differs from `desired`; "" if an apply isn't needed."""
-    owned = applied_fields(live)
-    paths = chain(
-        _different(desired, live, "", (desired.get("kind", ""),)),
-        _not_owned(_content(desired), owned, ""),
-        _no_longer_desired(owned, desired, live, ""),
-    )
-    path = next(paths, "")
+    path = next(differences(desired, live), "")
     if path and applied is not None and applied == applied_record(desired, live):
         return ""  # the API server stored our last apply in this form
     return path
 
 
+def differences(desired: Object, live: Object) -> Iterator[str]:
+    """Yields the paths of all fields in which `live` differs from `desired`, some of them twice."""
+    owned = applied_fields(live)
+    yield from _different(desired, live, "", (desired.get("kind", ""),))
+    yield from _not_owned(_content(desired), owned, "")
+    yield from _no_longer_desired(owned, desired, live, "")
+
+
 def is_template_of(template: Mapping[str, Any], live: Object) -> bool:
-    """Returns whether the Deployment `live` has this pod template: as it is, or as admission rewrote it (LABEL_STORED).
+    """Returns whether the Deployment `live` has exactly this pod template, as far as an apply of it changes something.
 
-    A user who may write only the status of a Deployment can change neither its spec nor its labels.
+    A user who may write only the status of a Deployment can't change its spec. 0 and false aren't taken for an absent
+    field: in a security context they are something else.
     """
-    recorded = live["metadata"].get("labels", {}).get(names.LABEL_STORED)
-    return is_as_applied(template, live) or (recorded is not None and recorded == stored_template(template, live))
-
-
-def stored_template(template: Mapping[str, Any], live: Object) -> str:
-    """Returns the value of LABEL_STORED if `live` is what the API server has made of a Deployment with `template`."""
-    return _fingerprint([template, project(template, live.get("spec", {}).get("template", {}))]).hex()
-
-
-def is_as_applied(template: Mapping[str, Any], live: Object) -> bool:
-    """Returns whether the Deployment `live` has this pod template, as far as an apply of it would change something."""
     have = live.get("spec", {}).get("template", {})
     owned = applied_fields(live).get("f:spec", {}).get("f:template", {})
     paths = chain(
-        _different(_without_empty(template), have, "", (str(live.get("kind", "")), "spec", "template")),
+        _different(_without_blank(template, have), have, "", (str(live.get("kind", "")), "spec", "template")),
         _no_longer_desired(owned, template, have, ""),
     )
     return next(paths, None) is None
+
+
+def _without_blank(want: Any, have: Any, field: str = "") -> Any:
+    """Returns `want` without the empty values of variables that `have` lacks, because the API server drops them."""
+    if isinstance(want, Mapping):
+        there = have if isinstance(have, Mapping) else {}
+        return {
+            key: _without_blank(item, there.get(key), key)
+            for key, item in want.items()
+            if (key, item) != ("value", "") or key in there
+        }
+    if isinstance(want, list) and isinstance(have, list) and _keyed(want, field):
+        return [_without_blank(item, other, field) for item, other in _pairs(want, have, field)]
+    return want
 
 
 def _without_empty(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,16 @@ def operator(plane: ControlPlane, team: Team, tmp_path: Path) -> Iterator[Operat
         yield process
 
 
+def root(template: Object) -> Object:
+    """Returns the pod template with empty values, which the API server drops from some fields."""
+    result = copy.deepcopy(template)
+    result["metadata"]["annotations"][names.ANNOTATION_TEMPLATE] = ""
+    result["spec"]["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}
+    for container in (*result["spec"]["initContainers"], *result["spec"]["containers"]):
+        container["securityContext"] |= {"readOnlyRootFilesystem": False, "runAsUser": 0}
+    return result
+
+
 def hostile(template: Object) -> Object:
     """Returns the pod template with everything that a tenant may not have."""
     result = copy.deepcopy(template)
@@ -36,14 +46,17 @@ def hostile(template: Object) -> Object:
     return result
 
 
-def test_a_forged_pod_template_in_the_annotations_is_not_applied(team: Team, operator: Operator) -> None:
+@pytest.mark.parametrize("forge", [hostile, root])
+def test_a_forged_pod_template_in_the_annotations_is_not_applied(
+    forge: Callable[[Object], Object], team: Team, operator: Operator
+) -> None:
     api = team.api()
     api.create(tritonmodel(gen.NAME))
     live = eventually(lambda: api.find("Deployment", gen.NAME), 10, lambda: operator.log)
     template = unpack(live["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE])
     assert template is not None
     forged = {
-        names.ANNOTATION_POD_TEMPLATE: pack(hostile(template)),
+        names.ANNOTATION_POD_TEMPLATE: pack(forge(template)),
         # Another hash, as that of an earlier version of the operator, so that the kept template counts.
         names.ANNOTATION_TEMPLATE: "earlier",
         f"{names.GROUP}/tools-image": "attacker.example.com/tools:1",

@@ -161,6 +161,7 @@ def test_reports_an_owned_field_that_is_no_longer_desired() -> None:
     now = deployment()
     # The template hash is made equal, so that only managedFields show the difference.
     live = gen.live(before, gen.put("metadata.annotations", now["metadata"]["annotations"]))
+    live["metadata"]["labels"] = now["metadata"]["labels"]
     live["spec"]["template"]["metadata"]["annotations"] = now["spec"]["template"]["metadata"]["annotations"]
     assert difference(now, live) == ".spec.template.spec.priorityClassName"
 

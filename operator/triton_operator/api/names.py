@@ -47,9 +47,9 @@ ANNOTATION_DELIVERY = f"{GROUP}/delivery"
 ANNOTATION_SPEC = f"{GROUP}/spec-hash"
 ANNOTATION_POD_TEMPLATE = f"{GROUP}/pod-template"
 """On the Deployment: hash of the spec fields that concern pods, and the compressed pod template made from them."""
-LABEL_STORED = f"{GROUP}/stored-template"
-"""On the Deployment, if admission rewrote its pod template: hash of the template as applied and as it was stored. It is
-a label, because a user who may write only `deployments/status` can set annotations there, but no labels."""
+LABEL_KEPT = f"{GROUP}/kept-template"
+"""On the Deployment: hash of that pod template. It is a label, because a user who may write only `deployments/status`
+can set annotations there, but no labels."""
 ANNOTATION_CALIBRATION = f"{GROUP}/calibration"
 """On the TritonModel: the last result of `kubectl triton calibrate` that was applied, as JSON."""
 CALIBRATION_MAX = 4096

@@ -19,7 +19,6 @@ class ReconcileCache:
 
     - `applied`, `unchanged`: see `plan`.
     - `contests`: the fields that another writer changes, see `contests`.
-    - `recorded`: the hash of the pod template for which the label LABEL_STORED was decided.
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
     - `scaling`: the state of the engine Direct; None before its first decision.
@@ -39,7 +38,6 @@ class ReconcileCache:
     applied: dict[Identity, Applied] = field(default_factory=dict)
     unchanged: dict[Identity, Compared] = field(default_factory=dict)
     contests: dict[Place, Contest] = field(default_factory=dict)
-    recorded: str = ""
     due: datetime | None = None
     pending: datetime | None = None
     scaling: State | None = None

@@ -32,7 +32,6 @@ from .steps import (
     WakeUp,
     WriteChildren,
 )
-from .stored_template import recorded
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,7 @@ def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decisio
     rendered = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
     known = [newer_fields.without_lacking(children.of(obj), obj, choices.cluster.lacks) for obj in rendered]
     left_out = {obj["kind"]: fields for obj, fields in known if fields}
-    desired = tuple(
-        recorded(obj, snapshot.deployment, cache) if obj["kind"] == kinds.DEPLOYMENT.kind else obj for obj, _ in known
-    )
-    decision = Decision(choices, desired, load, scale, left_out=left_out)
+    decision = Decision(choices, tuple(obj for obj, _ in known), load, scale, left_out=left_out)
     # The status doesn't have the last eviction yet while that is in the cache.
     if cache.evicted is None:
         changing = load.start is not None

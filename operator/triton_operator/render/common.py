@@ -11,11 +11,16 @@ from triton_operator.api.types import TritonModel
 
 
 def obj(
-    model: TritonModel, kind: Kind, name: str = "", annotations: Mapping[str, str] | None = None, **fields: Any
+    model: TritonModel,
+    kind: Kind,
+    name: str = "",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Returns an object of `kind` that `model` owns, with `fields` at its root.
 
-    `name`: by default that of `model`. It has spec.commonMetadata, below the operator's labels and `annotations`.
+    `name`: by default that of `model`. It has spec.commonMetadata, below the operator's `labels` and `annotations`.
     """
     common = model.spec.common_metadata
     annotations = {**common.annotations, **(annotations or {})}
@@ -25,7 +30,7 @@ def obj(
         "metadata": {
             "name": name or model.name,
             "namespace": model.namespace,
-            "labels": {**common.labels, **names.labels(model.name)},
+            "labels": {**common.labels, **names.labels(model.name), **(labels or {})},
             "ownerReferences": [
                 {
                     "apiVersion": names.API_VERSION,

@@ -13,7 +13,7 @@ from .child_type import Child
 from .choices import Choices, KeptTemplate
 from .common import obj
 from .delivery import init_containers, volumes
-from .kept_template import digest, pack, spec_hash, with_hash
+from .kept_template import digest, pack, seal, spec_hash, with_hash
 from .merge import merge, without
 from .server import container
 from .sizes import shared_memory, surge
@@ -50,6 +50,7 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
             names.ANNOTATION_SPEC: spec_hash(model, choices.delivery),
             **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
         },
+        labels={names.LABEL_KEPT: seal(template)} if packed else {},
         spec={
             **replicas,
             "selector": {"matchLabels": names.selector(model.name)},

@@ -91,6 +91,11 @@ def pack(template: dict[str, Any]) -> str:
     return text if len(text) <= _MAX_PACKED else ""
 
 
+def seal(template: dict[str, Any]) -> str:
+    """Returns the value of LABEL_KEPT for `template`."""
+    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:40]
+
+
 def unpack(text: str) -> dict[str, Any] | None:
     """Returns the template in `text`, or None if `text` isn't the output of `pack`."""
     try:

@@ -11,7 +11,7 @@ from triton_operator.api.types import TritonModel
 
 from .choices import Choices, Delivery, KeptTemplate, NewTemplate
 from .deployment import pod_template
-from .kept_template import content, digest, spec_hash, unpack
+from .kept_template import content, digest, seal, spec_hash, unpack
 
 
 def choose(
@@ -29,8 +29,8 @@ def choose(
 
     - `defaults`: the cluster's current capabilities and the state of the model. `defaults.replicas` is the last known
       number of servers.
-    - `agrees`: whether a kept template is the one in the spec of the live Deployment. A user who may write
-      `deployments/status` may write the annotation with the kept one, but not the spec.
+    - `agrees`: whether a kept template is the one in the spec of the live Deployment. Without the label with its hash,
+      this shows who wrote it: a user who may write `deployments/status` can write the annotation, but not the spec.
     - `replace_servers`: whether a change of spec.server.loadModels must replace the servers.
     """
     annotations = (live or {}).get("metadata", {}).get("annotations", {})
@@ -74,9 +74,14 @@ def _old_template(
     live: Mapping[str, Any] | None,
     agrees: Callable[[Mapping[str, Any], Mapping[str, Any]], bool],
 ) -> dict[str, Any] | None:
-    """Returns the pod template that is kept on the live Deployment; None if there is none or its spec has another."""
+    """Returns the pod template that is kept on the live Deployment; None without one that the operator wrote."""
     template = unpack(annotations.get(names.ANNOTATION_POD_TEMPLATE, ""))
-    return template if template is not None and live is not None and agrees(template, live) else None
+    if template is None or live is None:
+        return None
+    label = live["metadata"].get("labels", {}).get(names.LABEL_KEPT)
+    # Earlier versions of the operator set no label.
+    is_ours = agrees(template, live) if label is None else label == seal(template)
+    return template if is_ours else None
 
 
 def _tools_image(template: Mapping[str, Any] | None) -> str:

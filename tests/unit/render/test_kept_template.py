@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import random
 import zlib
@@ -14,6 +15,7 @@ import pytest
 from support import gen
 from triton_operator.api import names
 from triton_operator.api.types import TritonModelSpec
+from triton_operator.plan import is_template_of
 from triton_operator.render import Choices, choose, deployment, render
 from triton_operator.render.choices import KeptTemplate
 from triton_operator.render.kept_template import NOT_IN_PODS, pack, unpack
@@ -86,6 +88,47 @@ def test_pod_template_does_not_depend_on_the_other_fields() -> None:
 def test_renders_a_new_template_if_the_kept_one_is_invalid(upgraded: dict[str, Any], text: str) -> None:
     assert unpack(text) is None
     assert "hostname" in deployment_of(NEW, annotated(upgraded, template=text))["spec"]["template"]["spec"]
+
+
+def test_keeps_a_template_that_admission_has_rewritten(upgraded: dict[str, Any]) -> None:
+    live = copy.deepcopy(upgraded)
+    live["spec"]["template"]["spec"]["initContainers"][0]["image"] = "mirror/operator:1"
+    model = gen.model()
+    chosen = choose(model, live, NEW, agrees=is_template_of)
+    assert isinstance(chosen.template, KeptTemplate)
+    assert (chosen.template.template, chosen.tools_image) == (upgraded["spec"]["template"], "operator:1")
+
+
+def forged(live: dict[str, Any], change: gen.Modifier) -> dict[str, Any]:
+    """Returns the Deployment after a user who may write only its status has written another pod template."""
+    template = copy.deepcopy(live["spec"]["template"])
+    change(template)
+    return annotated(live, template=pack(template))
+
+
+FORGED = {
+    "user": gen.put("spec.securityContext.runAsUser", 0),
+    "root": gen.put("spec.securityContext.runAsNonRoot", False),
+    "account": gen.put("spec.serviceAccountName", ""),
+    "variable": gen.put("spec.containers.0.env", [{"name": "A", "value": ""}]),
+    "hash": gen.put("metadata.annotations", {names.ANNOTATION_TEMPLATE: ""}),
+}
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "of-an-earlier-version"])
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED.keys())
+def test_keeps_no_template_that_another_client_wrote(upgraded: dict[str, Any], change: Any, sealed: bool) -> None:
+    live = gen.live(forged(upgraded, change))
+    if not sealed:
+        del live["metadata"]["labels"][names.LABEL_KEPT]
+    chosen = choose(gen.model(), live, NEW, agrees=is_template_of)
+    assert not isinstance(chosen.template, KeptTemplate)
+
+
+def test_keeps_a_template_of_an_earlier_version_that_is_the_live_one(upgraded: dict[str, Any]) -> None:
+    live = gen.live(upgraded)
+    del live["metadata"]["labels"][names.LABEL_KEPT]
+    assert isinstance(choose(gen.model(), live, NEW, agrees=is_template_of).template, KeptTemplate)
 
 
 def test_does_not_keep_a_template_that_is_too_large_for_an_annotation() -> None:

@@ -51,7 +51,9 @@ def test_every_object_has_an_owner_and_labels() -> None:
     for obj in render(gen.model(replicas=2), Choices("operator:1", "Copy", 2)):
         metadata = obj["metadata"]
         assert metadata["namespace"] == gen.NAMESPACE
-        assert metadata["labels"] == names.labels(gen.NAME)
+        extra = {names.LABEL_KEPT} if obj["kind"] == "Deployment" else set()
+        assert metadata["labels"].keys() - extra == names.labels(gen.NAME).keys()
+        assert names.labels(gen.NAME).items() <= metadata["labels"].items()
         (owner,) = metadata["ownerReferences"]
         assert (owner["uid"], owner["controller"], owner["kind"]) == (gen.UID, True, "TritonModel")
 
@@ -71,7 +73,8 @@ def test_every_object_and_its_pods_have_the_common_metadata() -> None:
     assert len({o["kind"] for o in objects}) == 6
     for obj in objects:
         team = "monitoring" if obj["kind"] in ("PodMonitor", "PrometheusRule") else "vision"
-        assert obj["metadata"]["labels"] == {"team": team, "cost": "1", **own}, obj["kind"]
+        labels = {key: value for key, value in obj["metadata"]["labels"].items() if key != names.LABEL_KEPT}
+        assert labels == {"team": team, "cost": "1", **own}, obj["kind"]
         assert obj["metadata"]["annotations"].items() >= COMMON["annotations"].items(), obj["kind"]
     pods = of_kind("Deployment", model)[0]["spec"]["template"]["metadata"]
     assert pods["labels"] == {"team": "serving", "cost": "1", **own}
