@@ -181,17 +181,20 @@ def is_same_intent(desired: Object, applied: Applied) -> bool:
     return applied.intent == _fingerprint(desired)
 
 
-def changed_by(desired: Object, live: Object) -> tuple[str, str]:
-    """Returns the path of the first desired field that another manager has changed, and that manager; else "" twice.
+def changed_by(desired: Object, live: Object, place: str) -> tuple[str, str]:
+    """Returns the path of a desired field that another manager has changed, and that manager; else "" twice.
 
-    `live`: with the managedFields of all managers. Nobody owns a field that was removed.
+    `live`: with the managedFields of all managers; the newest comes first. Nobody owns a field that was removed.
+    `place`: the beginning of the path.
     """
-    for entry in live["metadata"].get("managedFields", []):
+    entries = live["metadata"].get("managedFields", [])
+    for entry in sorted(entries, key=lambda entry: str(entry.get("time", "")), reverse=True):
         if entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply":
             continue
         for path in _changed(_content(desired), live, entry.get("fieldsV1", {}), ""):
-            subresource = f" ({entry['subresource']})" if entry.get("subresource") else ""
-            return path, str(entry.get("manager", "")) + subresource
+            if f"{path}.".startswith(f"{place}.") or path.startswith(f"{place}["):
+                subresource = f" ({entry['subresource']})" if entry.get("subresource") else ""
+                return path, str(entry.get("manager", "")) + subresource
     return "", ""
 
 

@@ -11,35 +11,49 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from triton_operator.api import kinds
-from triton_operator.plan import Applied, Apply, Delete, Identity, identity, is_same_intent
+from triton_operator.plan import Applied, Apply, Delete, Identity, differences, identity, is_same_intent
 from triton_operator.pods import Problem
 
-_FREE, _FIRST = 3, timedelta(seconds=5)
-"""How often a field is set back at once, and how long to wait before the next time."""
-_FREE_TEMPLATE, _FIRST_TEMPLATE = 1, timedelta(seconds=20)
-"""The same for the pod template: each change of it replaces servers."""
-_MAX = timedelta(minutes=10)
-_FORGET = timedelta(hours=1)
-"""After this time without a change by the other writer, the next one is the first."""
+_TEMPLATE, _REPLICAS = ".spec.template", ".spec.replicas"
 _TOLD = timedelta(minutes=1)
 """How long, besides twice the waiting time, a contest is reported after the last change."""
-_TEMPLATE, _REPLICAS = ".spec.template", ".spec.replicas"
 Place = tuple[Identity, str]
 """An object, and the path of its contested field: two levels, "" if the object itself was deleted."""
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How often a field is set back.
+
+    - `free`: how often at once. `first`: how long to wait before the next time, and then twice as long, up to `most`.
+    - `forget`: after this time without a change by the other writer, the next one is the first.
+    """
+
+    free: int
+    first: timedelta
+    most: timedelta
+    forget: timedelta
+
+
+_FIELD = _Pace(3, timedelta(seconds=5), timedelta(minutes=10), timedelta(hours=1))
+_SERVERS = _Pace(1, timedelta(seconds=20), timedelta(hours=1), timedelta(days=1))
+"""Of the pod template: each change of it replaces servers."""
 
 
 @dataclass
 class Contest:
     """What the operator has set back in one place.
 
-    - `times`: how often, `last`: when last. `has_waited`: whether a write has waited; without, nothing is reported.
-    - `path`, `writer`: the whole path and the field manager of the other writer; "" if they aren't known.
+    - `times`: how often, `last`: when last. `waits`: whether a write waits now, `has_waited`: whether one did.
+    - `path`, `writer`: the whole path and the field manager of the other writer; "" if nobody owns the field. Before
+      the first look, `path` has None.
     """
 
     times: int
     last: datetime
+    waits: bool = False
     has_waited: bool = False
-    path: str = ""
+    path: str | None = None
     writer: str = ""
 
 
@@ -48,6 +62,7 @@ class HeldBack:
     """A write that waits, because another writer would undo it again."""
 
     step: Apply
+    field: str
     contest: Contest
 
 
@@ -72,24 +87,29 @@ def hold_back(
     contests: dict[Place, Contest],
     now: datetime,
 ) -> Contested:
-    """Decides which of the planned steps are made now."""
-    for old in [place for place, contest in contests.items() if not timedelta() <= now - contest.last <= _FORGET]:
-        del contests[old]
+    """Decides which of the planned steps are made now. One waits only if each of the fields that differ does."""
+    _forget(contests, now)
     writes, set_back, held = list[Apply | Delete](), list[Place](), list[HeldBack]()
     for step in steps:
-        place = _place(step, applied)
-        if place is None or not isinstance(step, Apply):
+        places = _places(step, applied)
+        if not places or not isinstance(step, Apply):
+            if isinstance(step, Apply):
+                # Another content is desired now, so that the two writers may agree.
+                for old in [place for place in contests if place[0] == identity(step.desired)]:
+                    del contests[old]
             writes.append(step)
             continue
-        contest = contests.get(place)
-        if contest is not None and now < contest.last + _delay(place, contest):
-            contest.has_waited = True
-            held.append(HeldBack(step, contest))
+        waiting = {place: contests[place] for place in places if place in contests and _waits(place, contests, now)}
+        if len(waiting) < len(places):
+            set_back += places
+            writes.append(step)
             continue
-        set_back.append(place)
-        writes.append(step)
-    ends = [_end(place, contest) for place, contest in contests.items() if contest.has_waited]
-    ends += [contest.last + _delay(place, contest) for place, contest in contests.items() if contest.has_waited]
+        for (_, field), contest in waiting.items():
+            contest.waits = contest.has_waited = True
+            held.append(HeldBack(step, field, contest))
+    told = {place: contest for place, contest in contests.items() if _is_told(place, contest)}
+    ends = [_end(place, contest) for place, contest in told.items()]
+    ends += [contest.last + _delay(place, contest) for place, contest in told.items()]
     again = min((end - now for end in ends if end > now), default=None)
     return Contested(tuple(writes), tuple(set_back), tuple(held), None if again is None else again.total_seconds())
 
@@ -107,33 +127,56 @@ def problems(contests: Mapping[Place, Contest], now: datetime) -> tuple[dict[str
     The words change only when the operator sets something back. Labels and annotations of an object change nothing
     that the spec says.
     """
-    reported = [(place, contest) for place, contest in contests.items() if contest.has_waited]
-    messages = [(place, _message(place, contest)) for place, contest in reported if now < _end(place, contest)]
-    return (
-        {kind: Problem("FieldContested", text) for ((kind, _), field), text in messages if not _is_metadata(field)},
-        {kind: text for ((kind, _), field), text in messages if _is_metadata(field)},
-    )
+    refused, noted = dict[str, Problem](), dict[str, str]()
+    for place, contest in contests.items():
+        if _is_told(place, contest) and now < _end(place, contest):
+            (kind, _), field = place
+            if contest.waits and not field.startswith(".metadata"):
+                refused.setdefault(kind, Problem("FieldContested", _message(place, contest)))
+            else:
+                noted.setdefault(kind, _message(place, contest))
+    return refused, noted
 
 
-def _is_metadata(field: str) -> bool:
-    return field.startswith(".metadata")
+def _forget(contests: dict[Place, Contest], now: datetime) -> None:
+    for place, contest in list(contests.items()):
+        contest.waits = False
+        if not timedelta() <= now - contest.last <= _pace(place).forget:
+            del contests[place]
 
 
-def _place(step: Apply | Delete, applied: Mapping[Identity, Applied]) -> Place | None:
-    """Returns what the step sets back; None if it is no answer to a change by another writer."""
+def _places(step: Apply | Delete, applied: Mapping[Identity, Applied]) -> set[Place]:
+    """Returns what the step sets back; nothing if it is no answer to a change by another writer."""
     if isinstance(step, Delete):
-        return None
-    before = applied.get(identity(step.desired))
+        return set()
+    own = identity(step.desired)
+    before = applied.get(own)
     if before is None or not is_same_intent(step.desired, before):
-        return None
-    levels = step.why.partition("[")[0].split(".")[:3]
-    return identity(step.desired), ".".join(levels) if step.live is not None else ""
+        return set()
+    if step.live is None:
+        return {(own, "")}
+    paths = differences(step.desired, step.live)
+    return {(own, ".".join(path.partition("[")[0].split(".")[:3])) for path in paths}
+
+
+def _pace(place: Place) -> _Pace:
+    return _SERVERS if place[1] == _TEMPLATE else _FIELD
 
 
 def _delay(place: Place, contest: Contest) -> timedelta:
-    free, first = (_FREE_TEMPLATE, _FIRST_TEMPLATE) if place[1] == _TEMPLATE else (_FREE, _FIRST)
+    pace = _pace(place)
     # A larger exponent would be more than a timedelta can hold.
-    return min(first * 2 ** min(contest.times - free, 10), _MAX) if contest.times >= free else timedelta()
+    over = min(contest.times - pace.free, 20)
+    return min(pace.first * 2**over, pace.most) if over >= 0 else timedelta()
+
+
+def _waits(place: Place, contests: Mapping[Place, Contest], now: datetime) -> bool:
+    return now < contests[place].last + _delay(place, contests[place])
+
+
+def _is_told(place: Place, contest: Contest) -> bool:
+    """Returns whether the other writer has shown that it doesn't give in."""
+    return contest.has_waited or contest.times > _pace(place).free
 
 
 def _end(place: Place, contest: Contest) -> datetime:

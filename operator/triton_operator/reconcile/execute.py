@@ -76,11 +76,7 @@ class Executor:
             case DeleteLeftovers():
                 self._leftovers.delete_leftovers(model.key, model.metadata.uid, outcome)
             case WriteChildren():
-                before = dict(cache.applied)
-                self._children.write(model, step.plan, cache.applied, outcome, log)
-                made = [place for place in step.set_back if cache.applied[place[0]] is not before[place[0]]]
-                count(made, cache.contests, snapshot.time)
-                self._children.name_writers(step.held, log)
+                self._write_children(step, snapshot, cache, outcome, log)
             case ChangeModels():
                 self._change_models(step, snapshot, outcome, log)
             case ScaleUp():
@@ -93,6 +89,17 @@ class Executor:
                 self._delete_leftover_pods(snapshot, cache, outcome)
             case _:
                 assert_never(step)
+
+    def _write_children(
+        self, step: WriteChildren, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome, log: Log
+    ) -> None:
+        before = dict(cache.applied)
+        try:
+            self._children.write(snapshot.model, step.plan, step.held, cache.applied, outcome, log)
+        finally:
+            made = [place for place in step.set_back if cache.applied[place[0]] is not before[place[0]]]
+            count(made, cache.contests, snapshot.time)
+        self._children.name_writers(step.held, log)
 
     def _change_models(self, step: ChangeModels, snapshot: Snapshot, outcome: Outcome, log: Log) -> None:
         # The next leader would not know which models the server may have.

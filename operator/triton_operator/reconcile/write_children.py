@@ -44,17 +44,19 @@ class ChildWriter:
         self,
         model: TritonModel,
         steps: Iterable[Apply | Delete],
+        held: Iterable[HeldBack],
         applied: MutableMapping[Identity, Applied],
         outcome: Outcome,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
-        """Executes the steps in order, except for `outcome.blocked` objects.
+        """Executes the steps in order, except for `outcome.blocked` objects. `held`: those that aren't made now.
 
         A refused write stops only what depends on it: no pod may run as an account that belongs to others, or without
         its NetworkPolicy, and no Service may select the pods of a Deployment that belongs to others. Records the API
         server's answers to applies in `applied`. Raises ApiError if the API server doesn't answer.
         """
-        missing, has_foreign_deployment = set[Identity](), False
+        missing = {identity(one.step.desired) for one in held if one.step.live is None}
+        has_foreign_deployment = False
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
@@ -97,8 +99,8 @@ class ChildWriter:
 
     def name_writers(self, held: Iterable[HeldBack], log: logging.LoggerAdapter[logging.Logger]) -> None:
         """Reads who has changed the fields that aren't set back now. The store has no fields of other managers."""
-        for contest, step in ((held_back.contest, held_back.step) for held_back in held):
-            if contest.writer or step.live is None:
+        for contest, field, step in ((one.contest, one.field, one.step) for one in held):
+            if contest.path is not None or step.live is None:
                 continue
             metadata, kind = step.desired["metadata"], children.of(step.desired).kind
             try:
@@ -106,7 +108,7 @@ class ChildWriter:
             except ApiError as error:
                 log.info("can't read who changes %s %s: %s", kind.kind, metadata["name"], error.message)
                 continue
-            contest.path, contest.writer = changed_by(step.desired, there)
+            contest.path, contest.writer = changed_by(step.desired, there, field)
 
     def read_lost(self, model: TritonModel, lost: Iterable[Identity], outcome: Outcome) -> None:
         """Reads objects that have lost their label. What still belongs to the TritonModel is for the next reconcile.

@@ -121,6 +121,34 @@ def test_a_fight_over_a_label_is_a_note(api: Api, operator: Operator) -> None:
         eventually(lambda: words in progressing(api, "RollingOut")["message"], SOON, lambda: operator.log[-2000:])
 
 
+def test_no_deployment_is_written_while_its_network_policy_waits(api: Api, operator: Operator) -> None:
+    make(api, networkPolicy={})
+    wait_until_observed(api)
+    with writer(lambda: api.delete("NetworkPolicy", gen.NAME)):
+        progressing(api, "FieldContested")
+        # It waits for 5 s at least, and a change of the spec, for 5 s of them, for it.
+        api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+        wait_until_observed(api)
+        assert server(api)["image"] != "triton:2"
+    eventually(lambda: server(api)["image"] == "triton:2", 40, lambda: operator.log[-2000:])
+    assert api.find("NetworkPolicy", gen.NAME)
+
+
+def test_the_two_writers_may_agree(api: Api, operator: Operator) -> None:
+    make(api, replicas=2)
+    wait_until_observed(api)
+
+    def scale() -> None:
+        if api.get("Deployment", gen.NAME)["spec"]["replicas"] != 4:
+            patch(api, "Deployment", gen.NAME, {"spec": {"replicas": 4}}, "some-autoscaler", "scale")
+
+    with writer(scale):
+        progressing(api, "FieldContested")
+        api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 4}})
+        progressing(api, "RollingOut")
+        assert "changes" not in progressing(api, "RollingOut")["message"]
+
+
 def test_a_child_that_is_deleted_again_and_again_is_created_more_slowly(api: Api, operator: Operator) -> None:
     make(api)
     wait_until_observed(api)
