@@ -59,6 +59,7 @@ def test_first_status_is_complete(api: Api, operator: Operator) -> None:
         "Ready": ("False", "Creating"), "Progressing": ("True", "RollingOut"),
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
         "ThresholdLive": ("Unknown", "NotMonitored"), "MonitoringAvailable": ("False", "CRDsMissing"),
+        "Reconciling": ("True", "RollingOut"), "Stalled": ("False", "RollingOut"),
     }  # fmt: skip
     assert status["endpoint"] == f"http://detection.{api.namespace}.svc:8000"
     assert status["selector"] == "tritonoperator.io/model=detection"
