@@ -10,7 +10,7 @@ import pytest
 
 from integration.world.test_versions import SIGNAL, STOP_SIGNALS
 from support import controlplane, operator_process, webhook
-from support.api import Api, Object, eventually
+from support.api import Api, Object, condition, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.people import tritonmodel
 from support.released import OTHER_PODS
@@ -158,12 +158,16 @@ SPECS: dict[str, dict[str, object]] = {
 """The server of each TritonModel."""
 
 
-def former_version(folder: Path) -> str:
-    """Makes an operator with another default of the server image and other pods. Returns its PYTHONPATH."""
+def former_version(folder: Path, text: str = IMAGE, former: str = FORMER_IMAGE) -> str:
+    """Makes an operator with other pods, and with `former` for `text` in its types. Returns its PYTHONPATH.
+
+    By default the server image has another default.
+    """
     sources = ROOT / "operator" / "triton_operator"
     shutil.copytree(sources, folder / "triton_operator", ignore=shutil.ignore_patterns("__pycache__"))
     types = folder / "triton_operator" / "api" / "types.py"
-    types.write_text(types.read_text().replace(IMAGE, FORMER_IMAGE))
+    assert text in types.read_text()
+    types.write_text(types.read_text().replace(text, former))
     (folder / "sitecustomize.py").write_text(OTHER_PODS)
     return str(folder)
 
@@ -205,4 +209,45 @@ def test_a_changed_default_restarts_no_server(tmp_path: Path) -> None:
             # The former version finds its own pods again, except for the one that it never had.
             eventually(lambda: count_newer_templates(api) == 1, 60, lambda: (templates(api), operator.log))
             assert templates(api) == before
+            assert operator.stop() == 0
+
+
+def test_servers_run_on_with_what_a_new_tritonmodel_may_not_have(tmp_path: Path) -> None:
+    """This version refuses an argument that the former one accepted."""
+    former = former_version(tmp_path / "former", '"log-verbose",', "")
+    with controlplane.running() as plane:
+        api = plane.api
+        plane.install_crds(lambda text: text.replace("--log-verbose", "--former"))
+        kubeconfig = operator_process.install(plane)
+        with operator_process.running(kubeconfig, tmp_path, PYTHONPATH=former) as operator:
+            api.create(tritonmodel("a", server={"args": ["--log-verbose=1"]}, replicas=1))
+            before = eventually(lambda: templates(api).get("a"), 60, lambda: operator.log)
+            eventually(lambda: api.get("TritonModel", "a")["status"].get("conditions"), 60)
+            assert operator.stop() == 0
+        plane.install_crds()
+        with operator_process.running(kubeconfig, tmp_path) as operator:
+
+            def progressing(words: str) -> Object | None:
+                reported = condition(api.get("TritonModel", "a"), "Progressing")
+                return reported if words in reported.get("message", "") else None
+
+            reported = eventually(
+                lambda: progressing("server.args"), 60, lambda: (operator.log, api.list("TritonModel"))
+            )
+            assert "spec.server.args[0]: --log-verbose: args has a flag" in reported["message"]
+            assert reported["reason"] != "SpecInvalid"
+            # What drifts is corrected, and the number of servers changes.
+            uid = api.get("Service", "a")["metadata"]["uid"]
+            api.delete("Service", "a")
+            eventually(lambda: (now := api.find("Service", "a")) and now["metadata"]["uid"] != uid, 30)
+            api.patch("TritonModel", "a", {"spec": {"replicas": 2}})
+            eventually(lambda: api.get("Deployment", "a")["spec"]["replicas"] == 2, 30)
+            # A change of the servers is refused, and says so.
+            api.patch("TritonModel", "a", {"spec": {"entrypoint": "other"}})
+            reported = eventually(lambda: progressing("can't be read"), 30, lambda: operator.log)
+            assert "spec.server.args[0]: --log-verbose: args has a flag" in reported["message"]
+            assert templates(api)["a"] == before
+            api.patch("TritonModel", "a", {"spec": {"server": {"args": []}}})
+            eventually(lambda: templates(api)["a"] != before, 30, lambda: operator.log)
+            eventually(lambda: progressing("waiting"), 30)
             assert operator.stop() == 0

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from . import quantity
 
 NO_SPACE = r"^[^ \t-\r]+$"
 """Doesn't use \\s, which means ASCII whitespace to the API server and Unicode whitespace to Python."""
+
+
+RUNNING = "running"
+"""The context of the validation of a spec with which servers run."""
+_T = TypeVar("_T")
+
+
+def refused_if_new(check: Callable[[_T], _T]) -> AfterValidator:
+    """Returns the validator `check` of a value that the operator can read although it refuses it.
+
+    With the context RUNNING it isn't refused: an earlier version accepted it, and the servers run with it.
+    """
+
+    def validate(value: _T, info: ValidationInfo) -> _T:
+        return value if info.context == RUNNING else check(value)
+
+    return AfterValidator(validate)
 
 
 def rule(cel: str, message: str, naming: str = "") -> dict[str, JsonValue]:
@@ -119,7 +136,7 @@ def _settable(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-ModelSettings = Annotated[_Embedded, AfterValidator(_settable), _embedded(MODEL_CONFIG)]
+ModelSettings = Annotated[_Embedded, refused_if_new(_settable), _embedded(MODEL_CONFIG)]
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^/ \t-\r]+$")]
 _ONE_MODEL = "loadModels needs one model per item, without commas: write [a, b] instead of ['a,b']"
 
@@ -138,7 +155,7 @@ ModelToLoad = Annotated[
         pattern=r"^[^./\x00-\x20\x7f][^/\x00-\x20\x7f]*$",
         json_schema_extra={"x-kubernetes-validations": [rule("!self.contains(',')", _ONE_MODEL)]},
     ),
-    AfterValidator(_one_model),
+    refused_if_new(_one_model),
 ]
 """A folder of the repository, or `*`. The repository check gets the names as a list separated by commas."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]

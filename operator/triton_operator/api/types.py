@@ -25,6 +25,7 @@ from .fields import (
     Quantity,
     ScalingBehavior,
     config,
+    refused_if_new,
     rule,
 )
 from .network import NetworkPolicy
@@ -199,9 +200,9 @@ class Server(Base):
     resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory and accelerators of each server."""
     args: Annotated[
-        list[Annotated[str, Field(max_length=4096), AfterValidator(_argument)]],
+        list[Annotated[str, Field(max_length=4096), refused_if_new(_argument)]],
         Field(max_length=64),
-        AfterValidator(_arguments),
+        refused_if_new(_arguments),
     ] = []
     """More flags for tritonserver, e.g. --cache-config=local,size=104857600. If pods have only IPv6 addresses, add
     --http-address=ipv6:[::]"""
@@ -570,7 +571,7 @@ class TritonModelSpec(Base):
             max_length=64,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
-        AfterValidator(_distinct),
+        refused_if_new(_distinct),
     ] = []
     """Fields of the models' config.pbtxt that differ from the image, such as instance_group. A change replaces the
     servers, as one of the image does."""

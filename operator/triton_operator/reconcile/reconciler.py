@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import ValidationError
-
 from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.api.status import timestamp
@@ -34,7 +32,7 @@ from .leftovers import LeftoverCollector
 from .pace import Pace
 from .report import Reporter, current_status
 from .snapshot import SnapshotReader, find_kind
-from .unread import SPEC_INVALID, invalid, is_essential, observe, too_large, unreadable
+from .unread import SPEC_INVALID, is_essential, observe, read, too_large, unreadable
 from .write_status import StatusWriter
 
 Object = dict[str, Any]
@@ -122,15 +120,17 @@ class Reconciler:
             return self._forget(key, exists=raw is not None)
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation", 0)})
         unreadable_kinds = unreadable(self._refused_kinds())
-        model = self._parse(key, raw, unreadable_kinds)
-        if isinstance(model, Problem):
-            return self._report_unread(key, raw, model, unreadable_kinds, log)
+        parsed = self._parse(key, raw, unreadable_kinds)
+        if isinstance(parsed, Problem):
+            return self._report_unread(key, raw, parsed, unreadable_kinds, log)
+        model, refused_if_new = parsed
         cache = self._caches.setdefault(key, ReconcileCache())
         if seconds := self._spend(model, cache):
             log.info("waiting %.0f s, because the spec of the servers changes too often", seconds)
             return Result(requeue_after=seconds)
 
         snapshot = self._reader.read(model, raw, current_status(raw), unreadable_kinds)
+        snapshot = replace(snapshot, refused_if_new=refused_if_new)
         decision = decide(snapshot, cache, self._elapsed())
         outcome = self._executor.execute(snapshot, decision.steps, cache, log)
         if outcome.grace:
@@ -156,16 +156,18 @@ class Reconciler:
             self._leftover_pods.clean_up(key)
         return Result(requeue_after=wait or None)
 
-    def _parse(self, key: str, raw: Object, unreadable_kinds: Mapping[str, Problem]) -> TritonModel | Problem:
-        """Returns the TritonModel, or why nothing of it may be changed."""
-        if large := self._store.large(key, raw["metadata"]["uid"]):
+    def _parse(
+        self, key: str, raw: Object, unreadable_kinds: Mapping[str, Problem]
+    ) -> tuple[TritonModel, str] | Problem:
+        """Returns what `unread.read` does, or why nothing of the TritonModel may be changed."""
+        uid = raw["metadata"]["uid"]
+        if large := self._store.large(key, uid):
             return too_large(large)
-        try:
-            model = TritonModel.model_validate(raw)
-        except ValidationError as error:
-            return invalid(error)
-        blocking = (problem for kind, problem in unreadable_kinds.items() if is_essential(kind, model))
-        return next(blocking, model)
+        parsed = read(raw, find_kind(self._store.children(key, uid), kinds.DEPLOYMENT))
+        if isinstance(parsed, Problem):
+            return parsed
+        blocking = (problem for kind, problem in unreadable_kinds.items() if is_essential(kind, parsed[0]))
+        return next(blocking, parsed)
 
     def _report_unread(
         self, key: str, raw: Object, problem: Problem, unreadable_kinds: Mapping[str, Problem], log: Log

@@ -159,6 +159,7 @@ def observation(
         },
         evicted=cache.evicted,
         repair=decision.repair.note,
+        refused_if_new=snapshot.refused_if_new,
         models_change=load_models.reported(model, decision.load),
         lists=choices.lists,
         rollout=cache.rollout,

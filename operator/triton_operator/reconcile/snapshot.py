@@ -56,6 +56,7 @@ class Snapshot:
         histories: the servers' counters, by pod, for the engine Direct; None with another engine.
         changes: uid of a server → what has become of the change of its models.
         time: the time of the snapshot, by this machine's clock.
+        refused_if_new: what is wrong with the spec with which the servers run, as words; "" if nothing is.
     """
 
     model: TritonModel
@@ -74,6 +75,7 @@ class Snapshot:
     histories: Mapping[str, History] | None
     changes: Mapping[str, ChangeOutcome]
     time: datetime
+    refused_if_new: str = ""
 
     def child(self, kind: Kind) -> Object | None:
         """Returns the first child of this kind; None if there is none."""

@@ -1,4 +1,4 @@
-"""Problems of TritonModels that the operator can't read: they are too large, or invalid."""
+"""Reads specs, and the problems of those that can't be read: they are too large, or invalid."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from triton_operator.api import faults, kinds, names
+from triton_operator.api.fields import RUNNING
 from triton_operator.api.kinds import Kind
 from triton_operator.api.status import PROGRESSING
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.entry import LARGEST, Large
 from triton_operator.cluster.shallow import MAX_BYTES, max_values
 from triton_operator.pods import Pod, Problem
+from triton_operator.render import runs
 from triton_operator.render.children import BY_NAME
 from triton_operator.status.observation import Observation
 
 SPEC_INVALID = "SpecInvalid"
 _MAX_NAMED = 5
 """Maximum number of faults, or of objects, that a message names."""
-_UNTOUCHED = "until then the operator changes nothing, and the servers keep running"
+_UNTOUCHED = "until then the operator changes nothing and repairs no server, and the servers keep running"
 
 
 def observe(deployment: Mapping[str, Any] | None, pods: Iterable[Pod]) -> Observation:
@@ -89,9 +91,36 @@ def _max_size(size: int) -> str:
     return f"{size >> 10} KiB with {max_values(size)} values"
 
 
+def read(raw: Mapping[str, Any], deployment: Mapping[str, Any] | None) -> tuple[TritonModel, str] | Problem:
+    """Returns the TritonModel `raw`, and what of it is refused if it is new; "" if nothing is.
+
+    What servers run with already stays in force: an earlier version of the operator accepted it. Otherwise it is a
+    problem, as is a spec that can't be read at all.
+    """
+    try:
+        return TritonModel.model_validate(raw), ""
+    except ValidationError as error:
+        refused = error
+    try:
+        model = TritonModel.model_validate(raw, context=RUNNING)
+    except ValidationError:
+        return invalid(refused)
+    if not runs(model, deployment):
+        return invalid(refused)
+    note = (
+        f"{_named(refused)}. An earlier version of the operator accepted this, so the servers keep it, but the next "
+        "change of the servers' spec is refused until it is corrected"
+    )
+    return model, note
+
+
 def invalid(error: ValidationError) -> Problem:
     """Returns the problem of a spec that the cluster's CRD allows and this version of the operator doesn't."""
+    return Problem(SPEC_INVALID, f"the spec can't be read: {_named(error)}; {_UNTOUCHED}")
+
+
+def _named(error: ValidationError) -> str:
     all_faults = faults.of(error)
     named = [str(fault) for fault in all_faults[:_MAX_NAMED]]
     more = [f"and {len(all_faults) - _MAX_NAMED} more faults"] if len(all_faults) > _MAX_NAMED else []
-    return Problem(SPEC_INVALID, f"the spec can't be read: {'; '.join(named + more)}")
+    return "; ".join(named + more)

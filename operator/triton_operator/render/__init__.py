@@ -10,9 +10,9 @@ from .children import CHILDREN
 from .choices import Choices
 from .deployment import template_hash
 from .service import endpoint
-from .template_choice import choose
+from .template_choice import choose, runs
 
-__all__ = ["Choices", "choose", "endpoint", "render", "template_hash"]
+__all__ = ["Choices", "choose", "endpoint", "render", "runs", "template_hash"]
 
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:

@@ -33,12 +33,8 @@ def choose(
       this shows who wrote it: a user who may write `deployments/status` can write the annotation, but not the spec.
     - `replace_servers`: whether a change of spec.server.loadModels must replace the servers.
     """
-    annotations = (live or {}).get("metadata", {}).get("annotations", {})
-    setting, annotation = model.spec.model_image.delivery, annotations.get(names.ANNOTATION_DELIVERY)
-    if setting != "Auto":
-        delivery: Delivery = setting
-    else:
-        delivery = cast(Delivery, annotation) if annotation in ("Copy", "ImageVolume") else defaults.delivery
+    annotations = _annotations(live)
+    delivery = _delivery(model, annotations, defaults.delivery)
     replicas, before = model.spec.replicas, defaults.replicas
     replaced = models_hash(model) if replace_servers else _replaced(live)
     choices = replace(
@@ -62,6 +58,25 @@ def choose(
                 return choices
             return replace(choices, template=KeptTemplate(old, content(old) != content(template), replaced))
     return replace(choices, tools_image=defaults.tools_image)
+
+
+def runs(model: TritonModel, live: Mapping[str, Any] | None) -> bool:
+    """Returns whether the live Deployment was made from the same fields of the spec that concern pods."""
+    annotations = _annotations(live)
+    recorded = annotations.get(names.ANNOTATION_SPEC)
+    return recorded is not None and recorded == spec_hash(model, _delivery(model, annotations, "Copy"))
+
+
+def _annotations(live: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    annotations: Mapping[str, Any] = (live or {}).get("metadata", {}).get("annotations", {})
+    return annotations
+
+
+def _delivery(model: TritonModel, annotations: Mapping[str, Any], default: Delivery) -> Delivery:
+    setting, recorded = model.spec.model_image.delivery, annotations.get(names.ANNOTATION_DELIVERY)
+    if setting != "Auto":
+        return setting
+    return cast(Delivery, recorded) if recorded in ("Copy", "ImageVolume") else default
 
 
 def _hash(template: Mapping[str, Any]) -> str:

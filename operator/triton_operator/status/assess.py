@@ -305,7 +305,7 @@ def _with_notes(now: Condition, observed: Observation) -> Condition:
     if now.type == PROGRESSING or (now.type == READY and now.status == "False"):
         notes.append(observed.repair)
     if now.type == PROGRESSING:
-        notes.append(kubernetes_versions.too_old(observed.kubernetes))
+        notes += [observed.refused_if_new, kubernetes_versions.too_old(observed.kubernetes)]
     if not any(notes):
         return now
     return condition(now.type, now.status, now.reason, "; ".join(note for note in (now.message, *notes) if note))

@@ -87,6 +87,8 @@ class Observation:
     """The server that this reconcile has evicted."""
     repair: str = ""
     """What comes next for a server that doesn't answer; "" if each answers."""
+    refused_if_new: str = ""
+    """What is wrong with the spec with which the servers run; "" if nothing is."""
     models_change: ModelsChange | None = None
     """A change of spec.server.loadModels that isn't complete."""
     lists: Mapping[str, Models] = field(default_factory=dict)
