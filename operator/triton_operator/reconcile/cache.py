@@ -26,6 +26,8 @@ class ReconcileCache:
     - `generation`: the generation of the spec that was last reconciled; 0 before the first reconcile. `pods_spec`: the
       hash of its fields that concern pods.
     - `evicted`: the server that was evicted, until it is in the status.
+    - `reported_repairs`: the server and the time of each repair that is visible and was reported; None before the first
+      look.
     - `eviction_refusal`: until when no server is evicted, because the API server has refused it, and the problem.
     - `stopped`: uid of a pod → since when the operator has seen that its server doesn't answer.
     - `not_ready`: uid of such a pod → when its server has last said that it isn't ready.
@@ -45,6 +47,7 @@ class ReconcileCache:
     generation: int = 0
     pods_spec: str = ""
     evicted: RepairStatus | None = None
+    reported_repairs: set[tuple[str, str]] | None = None
     eviction_refusal: tuple[datetime, Problem] | None = None
     stopped: dict[str, datetime] = field(default_factory=dict)
     not_ready: dict[str, datetime] = field(default_factory=dict)

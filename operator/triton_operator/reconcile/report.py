@@ -25,6 +25,7 @@ from .decide import Decision
 from .direct import scaling_status
 from .outcome import Outcome
 from .pace import Pace
+from .repairs import unreported
 from .snapshot import Object, Snapshot
 from .unread import is_needed
 from .write_status import StatusWriter
@@ -55,6 +56,8 @@ class Reporter:
         now = timestamp(clock, "milliseconds")
         observed = observation(snapshot, decision, outcome, cache, now)
         status = assess(snapshot.model, observed, endpoint(snapshot.model), snapshot.before, now)
+        for repair in unreported(snapshot.pods, snapshot.before.last_repair, cache):
+            self._statuses.report_repair(snapshot.raw, repair)
         if any(c.type == PROGRESSING and c.reason == "Complete" for c in status.conditions):
             cache.rollout = ""
         self._set_waiting(snapshot, status, observed, now)

@@ -66,7 +66,6 @@ class StatusWriter:
         self._store.put(answer)
         self._report_thresholds(raw, before, status)
         self._report_scaling(raw, before.autoscaling, status.autoscaling)
-        self._report_repair(raw, before.last_repair, status.last_repair)
         for transition in transitions(before.conditions, status.conditions):
             log.info("%s: %s", transition.reason, transition.message)
             self._events.post(raw, transition.kind, transition.reason, transition.message)
@@ -93,10 +92,10 @@ class StatusWriter:
         if now is not None and was_up != (now.reason == SCALED_UP):
             self._events.post(raw, "Normal", now.reason, now.message)
 
-    def _report_repair(self, raw: Object, before: RepairStatus | None, now: RepairStatus | None) -> None:
-        if now is not None and (before is None or (now.server, now.time) != (before.server, before.time)):
-            self._on_repair(now.reason)
-            self._events.post(raw, "Warning", now.reason, f"{now.server}: {now.message}")
+    def report_repair(self, raw: Object, repair: RepairStatus) -> None:
+        """Counts the repair of a server of the TritonModel `raw`, and posts its Event."""
+        self._on_repair(repair.reason)
+        self._events.post(raw, "Warning", repair.reason, f"{repair.server}: {repair.message}")
 
     def _still_there(self, raw: Object) -> bool:
         try:

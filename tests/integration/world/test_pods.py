@@ -117,6 +117,26 @@ def test_reports_each_repair_of_a_server_once(api: Api, operator: Operator) -> N
     assert operator.metric_sum("triton_operator_repairs_total", kind="BackendDied") == before + 2
 
 
+def test_reports_the_repair_of_each_server(api: Api, operator: Operator) -> None:
+    """Servers restart at once, if their clients send the same request again. One kubelet is late."""
+    make(api, entrypoint="detection", replicas=3)
+    wait_until_observed(api)
+
+    def restart(name: str, time: str) -> None:
+        ended = {"exitCode": 1, "message": "a backend process died: /models/pre/1/model.py", "finishedAt": time}
+        add_pod(
+            api, gen.put("status.podIP", ""), gen.put("status.containerStatuses.0.lastState", {"terminated": ended}),
+            name=name,
+        )  # fmt: skip
+
+    restart("first", "2026-01-01T00:00:05Z")
+    restart("same", "2026-01-01T00:00:05Z")
+    eventually(lambda: events(api).count("BackendDied") == 2, SOON, lambda: events(api))
+    restart("late", "2026-01-01T00:00:04Z")
+    eventually(lambda: events(api).count("BackendDied") == 3, SOON, lambda: events(api))
+    assert model(api)["status"]["lastRepair"]["time"] == "2026-01-01T00:00:05Z"
+
+
 def test_posts_an_event_with_a_long_message(api: Api, operator: Operator) -> None:
     make(api)
     wait_until_observed(api)

@@ -1,0 +1,28 @@
+"""Which repairs of servers are still to be reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from triton_operator.api.status import RepairStatus
+from triton_operator.pods import Pod
+from triton_operator.pods.problems import repair_of
+
+from .cache import ReconcileCache
+
+
+def unreported(pods: Iterable[Pod], before: RepairStatus | None, cache: ReconcileCache) -> list[RepairStatus]:
+    """Returns the repairs that nobody has reported, the first one first, and counts them as reported.
+
+    Several servers may restart in the same second, and a kubelet may report the end of one later than that of another,
+    so the newest one in the status doesn't say which. `before`: that one; a new leader knows no other.
+    """
+    repairs = {(r.server, r.time): r for pod in pods if pod.is_alive and (r := repair_of(pod))}
+    if cache.evicted is not None:
+        repairs[cache.evicted.server, cache.evicted.time] = cache.evicted
+    if cache.reported_repairs is None:
+        reported = {key for key in repairs if before is not None and key[1] <= before.time}
+    else:
+        reported = cache.reported_repairs & repairs.keys()
+    cache.reported_repairs = {*repairs}
+    return sorted((repairs[key] for key in repairs.keys() - reported), key=lambda repair: (repair.time, repair.server))
