@@ -23,6 +23,7 @@ _PLACES = 256
 """Changes at the same time. Nearly all of them wait for a model to load."""
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 300.0
 _RUNNING = ChangeOutcome("Running")
+_NOT_THERE = ChangeOutcome("Unreachable", "the API server doesn't confirm that its pod still has its address")
 Make = Callable[[aiohttp.ClientSession, RunningServer, Change], Awaitable[ChangeOutcome]]
 
 
@@ -48,12 +49,18 @@ class ModelChanges:
     `outcomes`, `start` and `forget` are for the reconcile's threads and never wait; `run` belongs to the prober's event
     loop. Both callbacks are called in that loop when a change has ended, or when a server doesn't answer:
     `refresh(key, uid)` before `outcomes` returns that, and then `on_change(key)`.
+    `holds_address(key, server)`: called in a thread before each attempt; returns whether the server's pod still has its
+    address. Another server, which may be another tenant's, must not get the change.
     """
 
     def __init__(
-        self, on_change: Callable[[str], None], refresh: Callable[[str, str], None] = lambda *_: None, make: Make = make
+        self,
+        on_change: Callable[[str], None],
+        refresh: Callable[[str, str], None] = lambda *_: None,
+        make: Make = make,
+        holds_address: Callable[[str, RunningServer], bool] = lambda *_: True,
     ) -> None:
-        self._on_change, self._refresh, self._make = on_change, refresh, make
+        self._on_change, self._refresh, self._make, self._holds_address = on_change, refresh, make, holds_address
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
         self._new: deque[_Target] = deque()
@@ -137,7 +144,10 @@ class ModelChanges:
             target.attempts = min(target.attempts + 1, 16)
             try:
                 async with lane.place(target.key.partition("/")[0]):
-                    outcome = await self._make(client, target.server, target.change)
+                    if await asyncio.to_thread(self._holds_address, target.key, target.server):
+                        outcome = await self._make(client, target.server, target.change)
+                    else:
+                        outcome = _NOT_THERE
             except Exception:
                 _log.exception("changing the models of %s failed", target.server.pod, extra={"key": target.key})
                 outcome = ChangeOutcome("Unreachable", "the operator has a bug, see its log")

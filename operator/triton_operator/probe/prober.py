@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
+from triton_operator.api.servers import RunningServer
+
 from .changes import ModelChanges
 from .credentials import Headers
 from .loads import LoadProbes
@@ -28,6 +30,7 @@ class Prober:
     - `namespaces`: limits the Prometheus queries to these; empty means all.
     - `on_answer(target, answered)`: called after each poll of a `server` or a `prometheus`.
     - `credentials`: the credentials for a Prometheus.
+    - `holds_address`: see `ModelChanges`.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Prober:
         namespaces: Collection[str] = (),
         on_answer: Callable[[str, bool], None] = lambda *_: None,
         credentials: Headers = lambda _: {},
+        holds_address: Callable[[str, RunningServer], bool] = lambda *_: True,
     ) -> None:
         self.loads = LoadProbes(on_change)
         self.servers = ServerProbes(
@@ -45,7 +49,7 @@ class Prober:
             runs_on_cpu=runs_on_cpu,
             says_not_ready=says_not_ready,
         )
-        self.changes = ModelChanges(on_change, self.servers.refresh)
+        self.changes = ModelChanges(on_change, self.servers.refresh, holds_address=holds_address)
         self.prometheuses = PrometheusProbes(
             on_change, namespaces, lambda answered: on_answer("prometheus", answered), credentials
         )

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from triton_operator.api import kinds, kubernetes_versions, names
 from triton_operator.api.kinds import Kind
+from triton_operator.cluster.addresses import Addresses
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.nodes import Nodes
@@ -70,7 +71,13 @@ class App:
         self._watches = Watches(self._api, self._on_event, lambda: self._call_soon(self._on_begin))
         self._monitoring = Monitoring(self._api, settings.prometheus_url, settings.prometheus_namespaces)
         credentials = headers(settings.prometheus_url, settings.prometheus_credentials)
-        self._prober = Prober(self._add_from_prober, settings.namespaces, self._metrics.on_probe, credentials)
+        self._prober = Prober(
+            self._add_from_prober,
+            settings.namespaces,
+            self._metrics.on_probe,
+            credentials,
+            Addresses(self._api).holds,
+        )
         self._reconciler: Reconciler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched_at = time.monotonic()

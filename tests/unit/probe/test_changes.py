@@ -32,7 +32,10 @@ class SimulatedServers:
         self.answers = asyncio.Event()
         self.answers.set()
         self.cancelled = 0
-        self.changes = ModelChanges(lambda key: self.changed.update([key]), make=self.make)
+        self.holds_address = True
+        self.changes = ModelChanges(
+            lambda key: self.changed.update([key]), make=self.make, holds_address=lambda *_: self.holds_address
+        )
 
     async def make(self, _: object, server: RunningServer, change: Change) -> ChangeOutcome:
         self.attempts[server.pod] += 1
@@ -83,6 +86,21 @@ def test_tries_again_only_if_the_server_did_not_answer(servers: SimulatedServers
         for _ in range(50):
             servers.changes.start(KEY, server(), CHANGE, WANTED)
             await asyncio.sleep(0.001)
+        assert servers.attempts["pod"] == 1
+
+    servers.run(scene)
+
+
+def test_changes_no_server_whose_address_may_be_that_of_another(servers: SimulatedServers) -> None:
+    async def scene() -> None:
+        servers.holds_address = False
+        servers.changes.start(KEY, server(), CHANGE, WANTED)
+        await until(lambda: servers.state() == "Unreachable")
+        await until(lambda: servers.changed[KEY] > 2)
+        assert not servers.attempts
+        # The API server didn't answer before.
+        servers.holds_address = True
+        await until(lambda: servers.state() == "Done")
         assert servers.attempts["pod"] == 1
 
     servers.run(scene)
