@@ -30,12 +30,13 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class _Target:
-    """The servers of one TritonModel, by pod name."""
+    """The servers of one TritonModel, by pod name. `mixed`: whether their pods have different templates."""
 
     model: Object
     servers: tuple[str, ...]
     namespace: str
     context: str | None
+    mixed: bool = False
     failures: dict[str, str] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -92,7 +93,8 @@ def _target(name: str, namespace: str | None, context: str | None, *, change: bo
     servers = sorted(pod.name for pod in pods if pod.server_started)
     if not servers:
         raise click.ClickException(f"no server of {name} has started: see `kubectl triton status {name}`")
-    return _Target(model, tuple(servers), connection.namespace, context)
+    templates = {pod.template for pod in pods if pod.server_started}
+    return _Target(model, tuple(servers), connection.namespace, context, mixed=len(templates) > 1)
 
 
 @click.command("models")
@@ -105,7 +107,7 @@ def models(name: str, namespace: str | None, context: str | None) -> None:
     """
     target = _target(name, namespace, context)
     listings = target.each(lambda _, triton: triton.models(), _READERS)
-    click.echo(model_text.listing(target.model, listings))
+    click.echo(model_text.listing(target.model, listings, mixed=target.mixed))
     target.finish()
 
 

@@ -36,6 +36,9 @@ _HINTS = {
 """Words of an error, and what the user can do."""
 
 
+_MIXED = "  the servers are being replaced: those of the previous spec may load other models than loadModels says"
+
+
 def failure(message: str) -> str:
     """Returns the message of an error with what the user can do."""
     hints = [hint for words, hint in _HINTS.items() if words in message]
@@ -52,15 +55,18 @@ def entrypoint(model: Object) -> str:
     return str(model.get("status", {}).get("entrypoint") or model["spec"].get("entrypoint") or "")
 
 
-def listing(model: Object, servers: Mapping[str, Listing]) -> str:
-    """Returns a table of the models on each server, Triton's reasons, and the differences from the spec."""
+def listing(model: Object, servers: Mapping[str, Listing], *, mixed: bool = False) -> str:
+    """Returns a table of the models on each server, Triton's reasons, and the differences from the spec.
+
+    `mixed`: whether some servers are of an earlier spec, and may have another list of models.
+    """
     rows = [_cells(pod, row) for pod, server in sorted(servers.items()) for row in server.rows]
     lines = table(["SERVER", "MODEL", "VERSION", "STATE", "INSTANCES", "MEMORY"], rows) if rows else []
     for pod, server in sorted(servers.items()):
         lines += [f"  {pod}: {row.name}: {row.reason}" for row in server.rows if row.reason]
         if server.left_out:
             lines.append(f"  {pod}: and {server.left_out} more models")
-    return "\n".join(map(one_line, [*lines, *differences(model, servers)]))
+    return "\n".join(map(one_line, [*lines, *([_MIXED] if mixed and explicit(model) else differences(model, servers))]))
 
 
 def _cells(pod: str, row: Row) -> list[str]:

@@ -94,6 +94,11 @@ class Pod:
         return time if time > datetime.fromisoformat(began) else None
 
     @property
+    def template(self) -> str:
+        """The hash of the pod template from which it was created."""
+        return str(self.raw["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, ""))
+
+    @property
     def created(self) -> datetime:
         return datetime.fromisoformat(self.raw["metadata"]["creationTimestamp"])
 
@@ -201,7 +206,7 @@ class Pod:
 
     def is_current(self, template: str) -> bool:
         """Returns whether it was created from the pod template with this hash."""
-        return bool(self.raw["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE) == template)
+        return bool(template) and self.template == template
 
     def condition(self, kind: str) -> Mapping[str, Any]:
         """Returns the condition of this type; {} if there is none."""

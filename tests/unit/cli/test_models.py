@@ -22,6 +22,7 @@ from kubectl_triton.main import main
 from kubectl_triton.models import triton
 from support import clock, gen
 from support.fake_triton import FakeTriton, serving
+from triton_operator.api.names import ANNOTATION_TEMPLATE
 from triton_operator.pods import Pod
 
 EXPLICIT = {"modelControl": "explicit", "loadModels": ["echo"]}
@@ -37,13 +38,18 @@ PIPE = config('name: "pipe" ensemble_scheduling { step [ { model_name: "echo" } 
 
 
 class Connection:
-    """A cluster with one TritonModel and its pods. `allowed`: whether the user may update the TritonModel."""
+    """A cluster with one TritonModel and its pods. `allowed`: whether the user may update the TritonModel.
+
+    A pod whose name begins with "old" has an earlier pod template.
+    """
 
     namespace = "vision"
 
     def __init__(self, server: dict[str, Any], entry: str, pods: list[str], allowed: bool = True, **spec: Any) -> None:
         self._model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": entry, **spec}}
-        self._pods, self.allowed = [Pod(gen.pod(name=name)) for name in pods], allowed
+        old = gen.put("metadata.annotations", {ANNOTATION_TEMPLATE: "of the previous spec"})
+        self._pods = [Pod(gen.pod(*([old] if name.startswith("old") else []), name=name)) for name in pods]
+        self.allowed = allowed
 
     def model(self, name: str) -> Any:
         return self._model
@@ -119,6 +125,14 @@ def test_shows_every_model_on_every_server(run: Run) -> None:
     assert "never" not in result.stdout
     assert "a: not in spec.server.loadModels, so a restarted server doesn't load it: pipe" in result.stdout
     assert "b: in spec.server.loadModels, but not loaded: echo" in result.stdout
+
+
+def test_compares_no_list_while_the_servers_are_replaced(run: Run) -> None:
+    """Those of the previous spec have another list, which this command can't read."""
+    result = run(["models", "detection"], old=echo(index=[("other", "1", "READY", "")]), new=echo())
+    assert "the servers are being replaced" in result.stdout
+    assert "not in spec.server.loadModels" not in result.stdout
+    assert "but not loaded" not in result.stdout
 
 
 def test_expects_the_steps_of_an_ensemble(run: Run) -> None:
