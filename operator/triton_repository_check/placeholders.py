@@ -15,7 +15,7 @@ FATAL = frozenset({"name", "backend", "platform", "runtime", "default_model_file
 _BARE = re.compile(r"(?<!\$)\$[A-Z_][A-Z0-9_]*\b|\{\{[^{}:\n]*\}\}")
 """`$NAME` and any `{{…}}`, which are placeholders only where the text of a value can't have them."""
 _COMMENT = re.compile(r"#[^\n]*")
-_STRING = re.compile(r"""(["'])(?:[^"'\\\n]|\\.)*\1""")
+_STRING = re.compile(r"""\"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?""")
 _MAX_LISTED = 16
 
 

@@ -36,7 +36,7 @@ _SUFFIXES = {
     **{s: Decimal(1000) ** (i - 3) for i, s in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"])},
     **{s + "i": Decimal(1024) ** (i + 1) for i, s in enumerate("KMGTPE")},
 }
-_SPLIT = re.compile(r"^([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))\Z", re.ASCII)
+_SPLIT = re.compile(r"^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))\Z", re.ASCII)
 _MAX, _MIN = Decimal(2**63 - 1), Decimal("1e-9")
 _DIGITS = 64
 _EXPONENT_MAX = 400

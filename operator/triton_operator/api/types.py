@@ -76,6 +76,8 @@ _METRICS_FLAG = "--metrics-c[a-z]*="
 _LIKE_METRICS_KEYS = "(sum+ary|counters?|histograms?)_[a-z_]*="
 """A misspelled key in an item of its own, where its flag isn't visible."""
 _OF_HEALTH = "([a-z-]+,)*health(,[a-z-]+)*:"
+_HEALTH = "(?:(?!health[,:])[a-z-]+,)*health(?:,[a-z-]+)*:"
+"""The same for Python, whose search would take the square of the number of items: only the first item health counts."""
 _PROBES = "the probes of the pod need the health endpoints without a key: remove health"
 _HTTP_FLAG, _GRPC_FLAG = "^--http-r[a-z-]*$", "^--grpc-r[a-z-]*$"
 _REFUSED = (
@@ -89,7 +91,7 @@ _REFUSED = (
      "a flag and its value are one item: write --flag=value, or two items"),
     ("a.matches('^(/[^=]*/)?tritonserver( |$)')", re.compile("^(/[^=]*/)?tritonserver( |$)"),
      "args contains flags only: remove the program, which the operator starts"),
-    (f"a.matches('^--http-r[a-z-]*={_OF_HEALTH}')", re.compile(f"^--http-r[a-z-]*={_OF_HEALTH}"), _PROBES),
+    (f"a.matches('^--http-r[a-z-]*={_OF_HEALTH}')", re.compile(f"^--http-r[a-z-]*={_HEALTH}"), _PROBES),
 )  # fmt: skip
 """What an item of args may not be, in CEL and in Python, and why."""
 
@@ -108,7 +110,7 @@ def _arguments(arguments: list[str]) -> list[str]:
     """Refuses a key for the health endpoints in an item of its own. With gRPC's flag, too, it may be of that one."""
     http, grpc, health = (
         next((argument for argument in arguments if re.search(pattern, argument)), "")
-        for pattern in (_HTTP_FLAG, _GRPC_FLAG, f"^{_OF_HEALTH}")
+        for pattern in (_HTTP_FLAG, _GRPC_FLAG, f"^{_HEALTH}")
     )
     if http and health and not grpc:
         raise ValueError(f"{http}: {_PROBES}")

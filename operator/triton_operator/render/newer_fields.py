@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from .child_type import Child, NewerField, Object
 
-_UNDECLARED = re.compile(r"(\.\S+): field not declared in schema")
-"""In the API server's message about an object with fields that it doesn't know. It names some of them, by chance."""
-_IN_LISTS = re.compile(r"\[[^]]*]")
+_UNDECLARED = ": field not declared in schema"
+"""After a path in the API server's message about an object with fields that it doesn't know. It names some of them, by
+chance."""
 
 
 def undeclared(message: str) -> tuple[str, ...]:
     """Returns the paths of the fields that the API server doesn't know, without the places in lists."""
-    return tuple(dict.fromkeys(_IN_LISTS.sub("", path)[1:] for path in _UNDECLARED.findall(message)))
+    before = (text.split()[-1:] for text in message.split(_UNDECLARED)[:-1])
+    paths = (word.partition(".")[2] for words in before for word in words)
+    return tuple(dict.fromkeys(_without_places(path) for path in paths if path))
+
+
+def _without_places(path: str) -> str:
+    """Returns `path` without the keys in brackets: spec.a[name="b"].c → spec.a.c."""
+    first, *others = path.split("[")
+    return first + "".join(other.partition("]")[2] for other in others)
 
 
 def known(child: Child, paths: Iterable[str]) -> tuple[NewerField, ...]:
