@@ -15,6 +15,9 @@ MIN_LENGTH = 6
 """Minimum length of a redacted value, in characters. Shorter values are mostly numbers and switches, and redacting them
 would make messages unreadable."""
 REDACTED = "(hidden)"
+MAX_VALUES = 1000
+"""Maximum number of values that are looked for. Each costs the time of a search in each message, and real specs have
+fewer than 200."""
 
 
 def values(model: TritonModel) -> tuple[str, ...]:
@@ -32,7 +35,10 @@ def values(model: TritonModel) -> tuple[str, ...]:
 
 
 def redact(text: str, hidden: Iterable[str]) -> str:
-    """Returns `text` with these values redacted."""
+    """Returns `text` with these values redacted, or only words if there are more than MAX_VALUES."""
+    hidden = tuple(hidden)
+    if len(hidden) > MAX_VALUES:
+        return f"{REDACTED}: the spec has more than {MAX_VALUES} settings, each of which may be secret"
     for value in hidden:
         text = text.replace(value, REDACTED)
     return text

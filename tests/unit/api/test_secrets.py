@@ -86,3 +86,15 @@ def test_redacts_sensitive_settings_in_arguments(location: str, argument: str, r
 def test_redacts_each_part_of_an_argument() -> None:
     model = gen.model(server={"args": ["--cache-config=redis,password=hunter22,user=somebody"]})
     assert secrets.redact("AUTH hunter22 as somebody", secrets.values(model)) == "AUTH (hidden) as (hidden)"
+
+
+def test_hides_the_whole_message_of_a_spec_with_too_many_settings() -> None:
+    """A search for each in the message of each model would take seconds."""
+    parts = [",".join(f"a=value-{n:04}" for n in range(m, m + 100)) for m in range(0, secrets.MAX_VALUES + 100, 100)]
+    many, few = (
+        secrets.values(gen.model(server={"args": [f"--backend-config={part}" for part in parts[:number]]}))
+        for number in (len(parts), 5)
+    )
+    told = "(hidden): the spec has more than 1000 settings, each of which may be secret"
+    assert secrets.redact("got value-0001", many) == told
+    assert secrets.redact("got value-0001", few) == "got (hidden)"
