@@ -150,7 +150,10 @@ they come from `--spec` or from these options; the options win. Without a value 
 | `--cpus` | `spec.server.resources.limits.cpu` | TR505 |
 | `--gpus` | extended resources of the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
-| `--server-arg FLAG`, repeatable | `spec.server.args` | TR104, TR504, TR506, TR512, TR513; `--model-config-name` |
+| `--server-arg FLAG`, repeatable | `spec.server.args` | TR104, TR504, TR506, TR512, TR513, TR516; \
+`--model-config-name` |
+| only `--spec` | `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` in `spec.server.env` | TR516. Without them, the check in \
+the pod takes the node's cores |
 | only `--spec` | `limits.ephemeral-storage` with `modelImage.delivery: Copy` | TR514 |
 | only `--spec` | `spec.models` | TR509, TR510, TR511; all rules judge what the servers run |
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |

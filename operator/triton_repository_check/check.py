@@ -14,6 +14,7 @@ from triton_repository_check import collector, overrides, server_flags, versions
 from triton_repository_check.check_table import Expected, judge
 from triton_repository_check.formats import text
 from triton_repository_check.load import load
+from triton_repository_check.needs import MAX_NUMPY_THREADS
 from triton_repository_check.report import USUAL_CONTAINERS, limit, render, report
 from triton_repository_check.text import one_line
 
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
         gpus=options.gpus,
         cpus=options.cpus,
+        numpy_threads=options.numpy_threads,
         flags=server_flags.parse(options.server_arg),
         storage=options.storage,
         server=options.server_version,
@@ -88,6 +90,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--gpus", type=int, help="number of GPUs that the server sees; default: unknown")
     parser.add_argument("--cpus", type=float, metavar="CORES", help="the server's CPU limit; default: unknown")
+    parser.add_argument(
+        "--numpy-threads",
+        type=int,
+        default=min(os.cpu_count() or 1, MAX_NUMPY_THREADS),
+        help="threads of numpy in each process of a Python model; default: one for each core of this node",
+    )
     parser.add_argument(
         "--storage",
         type=int,

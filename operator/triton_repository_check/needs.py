@@ -1,4 +1,4 @@
-"""An estimate of the shared memory that a repository needs.
+"""Estimates of the shared memory and of the threads that a repository needs.
 
 The python backend passes each tensor between Triton and a model's process through a pool in /dev/shm. The pool of an
 instance starts with `shm-default-byte-size` (in the python backend's README) and grows by the inputs and outputs of one
@@ -34,6 +34,19 @@ ASSUMED_BYTES = 2**20
 ASSUMED_DIM = 640
 """Assumed size of each of the first two variable dimensions of a tensor, as in an image. Others count as 1."""
 
+POOL_THREADS = 32
+"""Threads that the server starts for each instance of a Python model, without the flag."""
+OTHER_THREADS = 6
+"""Further threads of an instance, besides those of numpy: three in the server, three in the process of the model.
+
+Measured with up to six models, four instances and two versions on servers 2.51 and 2.71: each had 38 and one of numpy
+for each core, or 7 and these with `thread-pool-size=1`. 16 and 96 cores were simulated, not real.
+"""
+SERVER_THREADS = 40
+"""Threads of a server without models: 27 on one or two cores, 57 on 32 or more (2.51); eight more (2.71)."""
+MAX_NUMPY_THREADS = 64
+"""Maximum number of threads that numpy's OpenBLAS starts in a process, on a node with as many cores or more."""
+
 _MAX_INT64 = 2**63 - 1
 _ONE_BYTE = ("BOOL", "UINT8", "INT8")
 _TWO_BYTES = ("UINT16", "INT16", "FP16", "BF16")
@@ -63,6 +76,20 @@ def pool_bytes(flag: int | None, server: Version | None) -> int:
     """Returns the initial size of a pool. `flag` and `server`: None if not known."""
     default = OLD_POOL_BYTES if server is not None and server <= OLD_POOLS else POOL_BYTES
     return default if flag is None else flag
+
+
+def python_instances(repository: Repository, gpus: int, names: Collection[str] | None) -> int:
+    """Returns the number of processes of Python models. `gpus` and `names` as for `shared_memory`."""
+    return sum(_processes(model, gpus) for model in _python_models(repository, names))
+
+
+def threads(processes: int, pool: int, numpy: int) -> int:
+    """Returns an estimate of the threads of a server with this number of processes of Python models.
+
+    `pool`: threads that the server starts for each of them. `numpy`: threads of numpy in each of them. Libraries that a
+    model imports may start more.
+    """
+    return SERVER_THREADS + processes * (pool + OTHER_THREADS + numpy)
 
 
 def instances(model: Model, gpus: int = 1) -> int:

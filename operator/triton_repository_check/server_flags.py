@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 _CACHE = ("--cache-config", "--response-cache-byte-size")
-_PYTHON = "python,shm-default-byte-size="
+_REGION = "python,shm-default-byte-size="
+_POOL = "python,thread-pool-size="
 _RELEVANT = (
     *_CACHE,
     "--disable-auto-complete-config",
@@ -32,6 +33,8 @@ class ServerFlags:
     """Whether the server has a response cache."""
     region_bytes: int | None = None
     """First size of the region in /dev/shm of each instance of a Python model; None without the flag."""
+    pool_threads: int | None = None
+    """Threads that the server starts for each instance of a Python model; None without the flag."""
     rate_limiter: bool = False
     """Whether the server obeys rate_limiter in config.pbtxt."""
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -44,7 +47,6 @@ def parse(arguments: Iterable[str]) -> ServerFlags:
     pairs = list(flags(arguments))
     values = dict(pairs)
     name = values.get("--model-config-name", "")
-    regions = [value.removeprefix(_PYTHON) for _, value in pairs if value.startswith(_PYTHON)]
     resources: dict[str, int] = {}
     for resource, count in (_resource(value) for flag, value in pairs if flag == "--rate-limit-resource"):
         resources[resource] = max(count, resources.get(resource, 0))
@@ -53,7 +55,8 @@ def parse(arguments: Iterable[str]) -> ServerFlags:
         completion="--disable-auto-complete-config" not in values
         and values.get("--strict-model-config", "").lower() not in TRUE,
         response_cache=any(flag in values for flag in _CACHE),
-        region_bytes=int(regions[-1]) if regions and regions[-1].isdecimal() else None,
+        region_bytes=_number(pairs, _REGION),
+        pool_threads=_number(pairs, _POOL),
         rate_limiter=values.get("--rate-limit", "").lower() == "execution_count",
         resources=resources,
     )
@@ -64,7 +67,7 @@ def relevant(arguments: Iterable[str]) -> list[str]:
     return [
         flag + (f"={value.partition(',')[0] if flag in _CACHE else value}" if value else "")
         for flag, value in flags(arguments)
-        if flag in _RELEVANT or value.startswith(_PYTHON)
+        if flag in _RELEVANT or value.startswith((_REGION, _POOL))
     ]
 
 
@@ -74,7 +77,8 @@ def arguments(server: ServerFlags) -> list[str]:
         *(["--disable-auto-complete-config"] if not server.completion else []),
         *([f"--model-config-name={server.config_name}"] if server.config_name else []),
         *(["--cache-config=local,size=1048576"] if server.response_cache else []),
-        *([f"--backend-config={_PYTHON}{server.region_bytes}"] if server.region_bytes is not None else []),
+        *([f"--backend-config={_REGION}{server.region_bytes}"] if server.region_bytes is not None else []),
+        *([f"--backend-config={_POOL}{server.pool_threads}"] if server.pool_threads is not None else []),
         *(["--rate-limit=execution_count"] if server.rate_limiter else []),
         *(f"--rate-limit-resource={name}:{count}" for name, count in server.resources.items()),
     ]
@@ -96,6 +100,12 @@ def flags(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
             name = ""
     if name:
         yield name, ""
+
+
+def _number(pairs: Iterable[tuple[str, str]], setting: str) -> int | None:
+    """Returns the number in the last value that begins with `setting`; None without one."""
+    texts = [value.removeprefix(setting) for _, value in pairs if value.startswith(setting)]
+    return int(texts[-1]) if texts and texts[-1].isdecimal() else None
 
 
 def _resource(text: str) -> tuple[str, int]:

@@ -112,6 +112,7 @@ FLAGS = st.one_of(
     st.sampled_from([
         "--model-config-name=edge", "--cache-config", "local,size=1", "--disable-auto-complete-config", "7",
         "--backend-config=python,shm-default-byte-size=67108864", "--rate-limit=execution_count",
+        "--backend-config=python,thread-pool-size=1",
         "--rate-limit-resource=turn:1:0", "--rate-limit-resource", "turn:x",
     ]),
 )  # fmt: skip
@@ -122,6 +123,7 @@ EXPECTATIONS = st.builds(
     shared_memory=st.one_of(st.none(), st.integers(0, 2**63)),
     gpus=st.one_of(st.none(), st.integers(0, 2**63)),
     cpus=st.one_of(st.none(), st.sampled_from([0.0, 1e-9, 0.5, 2.0, 1e19, float("inf")])),
+    numpy_threads=st.one_of(st.none(), st.integers(0, 64)),
     flags=st.one_of(st.none(), st.lists(FLAGS, max_size=4).map(server_flags.parse)),
     storage=st.one_of(st.none(), st.integers(0, 2**63)),
     server=st.sampled_from([None, (2, 0), (2, 51), (99, 0)]),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_repository_check import server_flags, versions
+from triton_repository_check.needs import MAX_NUMPY_THREADS
 from triton_repository_check.rules.base import Expected
 
 from . import load_models
@@ -26,12 +29,22 @@ def expected(model: TritonModel) -> Expected:
         shared_memory=int(quantity.parse(shared_memory(spec))),
         gpus=gpus(spec),
         cpus=None if cpu is None else float(quantity.parse(cpu)),
+        numpy_threads=_numpy_threads(model),
         flags=server_flags.parse(spec.server.args),
         storage=ephemeral_storage(spec) if spec.model_image.delivery == "Copy" else None,
         server=versions.of_image(spec.server.image),
         health_request=spec.health_request.file if spec.health_request else None,
         lacks=() if _adds_backends(model) else versions.lacks(spec.server.image),
     )
+
+
+def _numpy_threads(model: TritonModel) -> int | None:
+    """Returns the threads of numpy in each process of a Python model; None if the spec leaves it to the node."""
+    values = {variable.get("name"): variable.get("value") for variable in model.spec.server.env}
+    # OpenBLAS looks at them in this order.
+    texts = [str(values[name]) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS") if name in values]
+    numbers = [int(text) for text in texts if re.fullmatch("[1-9][0-9]{0,3}", text)]
+    return min(numbers[0], MAX_NUMPY_THREADS) if numbers else None
 
 
 def _adds_backends(model: TritonModel) -> bool:
@@ -49,6 +62,7 @@ def arguments(model: TritonModel, delivery: Delivery) -> list[str]:
         *load_models.check_flags(model),
         *([f"--gpus={values.gpus}"] if values.gpus is not None else []),
         *([f"--cpus={values.cpus:g}"] if values.cpus is not None else []),
+        *([f"--numpy-threads={values.numpy_threads}"] if values.numpy_threads is not None else []),
         *([f"--storage={storage}"] if storage is not None else []),
         *(f"--server-arg={argument}" for argument in server_flags.relevant(model.spec.server.args)),
         *([f"--health-request={values.health_request}"] if values.health_request else []),

@@ -32,6 +32,9 @@ class Expected:
     """Number of GPUs that Triton sees; None if unknown."""
     cpus: float | None = None
     """The server's CPU limit in cores; None if there is no limit or it is unknown."""
+    numpy_threads: int | None = None
+    """Threads that numpy starts in each process of a Python model: by default one for each core of the node; None if
+    unknown."""
     flags: ServerFlags | None = None
     """The server's flags; None if unknown."""
     storage: int | None = None

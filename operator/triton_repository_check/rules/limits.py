@@ -8,7 +8,8 @@ from math import ceil, isfinite
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import loaded
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.needs import instances, pools, shared_memory
+from triton_repository_check.needs import POOL_THREADS, instances, pools, python_instances, shared_memory
+from triton_repository_check.needs import threads as estimate
 from triton_repository_check.rules.base import Expected, error, note, on_cpu, warning
 
 THREADS = {
@@ -20,6 +21,13 @@ THREADS = {
 """Parameters that set the number of threads, by backend.
 
 Without the parameter, these backends ignore the CPU limit: each instance starts one thread for each core of the node.
+"""
+
+
+FEW_THREADS, MANY_THREADS = 1024, 4096
+"""Limits of a pod's processes, which threads count against: a usual one of the kubelet, and OpenShift's default.
+
+No check can read it: the kubelet sets it for the pod's cgroup, and a container sees only its own.
 """
 
 
@@ -116,6 +124,32 @@ def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
             f"lower {key} or the instance count until their product is at most {cores}",
             model.where.find("parameters", key),
         )
+
+
+def processes(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR516: Python models may have more threads than the node allows a pod, which ends the server."""
+    count = python_instances(repository, expected.devices, loaded(repository, expected.load_models))
+    flag = expected.flags.pool_threads if expected.flags else None
+    pool, numpy = POOL_THREADS if flag is None else flag, expected.numpy_threads or 1
+    need, left = estimate(count, pool, numpy), estimate(count, 1, numpy)
+    if need <= FEW_THREADS:
+        return
+    level = warning if need > MANY_THREADS else note
+    more = "" if expected.numpy_threads else f", and {count} more for each further core of the node"
+    settings = ["--backend-config=python,thread-pool-size=1 to spec.server.args"] if pool > 1 else []
+    if expected.numpy_threads != 1 and left > FEW_THREADS:
+        settings.append("OPENBLAS_NUM_THREADS=1 to spec.server.env")
+        left = estimate(count, 1, 1)
+    yield level(
+        ".",
+        "TR516",
+        f"{_plural(count, 'instance')} of Python models have about {need} threads{more}: where the kubelet's "
+        f"podPidsLimit is lower ({FEW_THREADS} in some clusters, {MANY_THREADS} on OpenShift), the server ends with "
+        "exit code 139",
+        f"add {' and '.join(settings)}, which leaves about {left}"
+        if settings
+        else "load fewer models, lower their instances, or ask an administrator for a higher podPidsLimit",
+    )
 
 
 def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[Finding]:

@@ -105,14 +105,34 @@ spec:
     assert run(good, "--spec", spec, "--entrypoint", "detect").exit_code == 0
 
 
-def settings(folder, models):
-    """Writes a TritonModel with this spec.models (YAML)."""
+def settings(folder, models, server="{}"):
+    """Writes a TritonModel with these spec.models and spec.server (YAML)."""
     spec = folder / "model.yaml"
     spec.write_text(
         "{kind: TritonModel, metadata: {name: x}, spec: {modelImage: {reference: r}, entrypoint: detect, "
-        f"models: {models}}}}}"
+        f"models: {models}, server: {server}}}}}"
     )
     return spec
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        ({}, True),
+        ({"args": ["--backend-config=python,thread-pool-size=1"]}, False),
+        ({"args": ["--log-info=false"], "env": [{"name": "OPENBLAS_NUM_THREADS", "value": "1"}]}, True),
+        ({"args": ["--backend-config=python,thread-pool-size=1"], "env": [{"name": "OMP_NUM_THREADS", "value": "32"}]},
+         True),
+    ],
+)  # fmt: skip
+def test_counts_the_threads_of_the_instances_that_the_spec_asks_for(tmp_path, good, server, told):
+    groups = [{"count": 30, "kind": "KIND_CPU"}]
+    server = {**server, "sharedMemory": "1Gi"}
+    spec = settings(tmp_path, json.dumps([{"name": "post", "config": {"instance_group": groups}}]), json.dumps(server))
+    result = run(good, "--spec", spec)
+    assert result.exit_code == 0
+    assert ("note TR516" in result.stdout) is told
+    assert ("for each further core" in result.stdout) is (told and "env" not in server)
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,24 @@ def test_check_gets_the_expectations_and_the_path_of_its_report() -> None:
     assert command[-1] == "/models"
 
 
+@pytest.mark.parametrize(
+    ("env", "flags"),
+    [
+        ([], []),
+        ([{"name": "OMP_NUM_THREADS", "value": "4"}], ["--numpy-threads=4"]),
+        ([{"name": "OMP_NUM_THREADS", "value": "4"}, {"name": "OPENBLAS_NUM_THREADS", "value": "200"}],
+         ["--numpy-threads=64"]),
+        ([{"name": "OMP_NUM_THREADS", "value": "all"}], []),
+        ([{"name": "OMP_NUM_THREADS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], []),
+    ],
+)  # fmt: skip
+def test_check_gets_the_threads_that_the_spec_sets(env: Any, flags: list[str]) -> None:
+    pool = "--backend-config=python,thread-pool-size=1"
+    command = pod(server={"env": env, "args": [pool]})["initContainers"][2]["command"]
+    assert [part for part in command if "threads" in part] == flags
+    assert f"--server-arg={pool}" in command
+
+
 def test_the_command_of_the_server_depends_on_repair_and_stays_as_it_is_in_kubernetes() -> None:
     restart, report = (pod(repair=repair)["containers"][0]["command"][3] for repair in ("Restart", "Report"))
     assert restart.replace("repair=Restart", "repair=Report") == report

@@ -68,6 +68,21 @@ def test_compares_the_size_of_the_repository_with_the_limit_of_its_copy(tmp_path
     )
 
 
+def test_the_threads_of_numpy_are_those_of_the_node_unless_the_spec_sets_them(tmp_path, capsys, monkeypatch):
+    root = str(good(tmp_path, edit("pre/config.pbtxt", "count: 2", "count: 20")))
+    for cores, more, words in (
+        (8, [], ""),
+        (48, [], "have about 1760 threads"),
+        (96, [], "have about 2080 threads"),
+        (96, ["--numpy-threads=1"], ""),
+    ):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        assert main([root, "--shared-memory", str(2**30), *more]) == 0
+        printed = capsys.readouterr().out
+        assert words in printed
+        assert ("note TR516" in printed) == bool(words)
+
+
 def test_shared_memory_defaults_to_the_size_of_dev_shm(tmp_path):
     log = tmp_path / "log"
     main([str(good(tmp_path / "models")), "--termination-log", str(log)])

@@ -475,6 +475,47 @@ class TestExpected:
         assert brief(findings(root, load_models=("detect",))) == ["error TR102 net/config.pbtxt:2:1"]
 
 
+ONE_THREAD = ServerFlags(pool_threads=1)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected", "level", "words"),
+    [
+        (25, {}, "", ""),
+        (26, {}, "note", "26 instances of Python models have about 1054 threads, and 26 more for each further core"),
+        (104, {}, "note", "about 4096 threads"),
+        (105, {}, "warning", "add --backend-config=python,thread-pool-size=1 to spec.server.args, which leaves about"),
+        (24, {"numpy_threads": 2}, "", ""),
+        (25, {"numpy_threads": 2}, "note", "about 1040 threads: where the kubelet's podPidsLimit is lower (1024 in"),
+        (25, {"numpy_threads": 2}, "note", "thread-pool-size=1 to spec.server.args, which leaves about 265"),
+        (25, {"numpy_threads": 64}, "note", "thread-pool-size=1 to spec.server.args and OPENBLAS_NUM_THREADS=1 to"),
+        (25, {"flags": ServerFlags()}, "", ""),
+        (105, {"flags": ONE_THREAD}, "", ""),
+        (
+            20,
+            {"flags": ONE_THREAD, "numpy_threads": 64},
+            "note",
+            "add OPENBLAS_NUM_THREADS=1 to spec.server.env, which",
+        ),
+        (200, {"flags": ONE_THREAD, "numpy_threads": 1}, "note", "load fewer models, lower their instances"),
+        (105, {"load_models": ("net",)}, "", ""),
+        (105, {"load_models": ("detect",)}, "warning", "105 instances"),
+    ],
+)
+def test_says_before_that_python_models_have_many_threads(tmp_path, count, expected, level, words):
+    reported = findings(good(tmp_path, edit("pre/config.pbtxt", "count: 2", f"count: {count}")), **expected)
+    assert brief(reported) == ([f"{level} TR516 ."] if level else [])
+    assert words in "".join(map(str, reported))
+
+
+def test_many_models_with_one_instance_have_one_finding_and_other_backends_none(tmp_path):
+    assert findings(good(tmp_path, edit("net/config.pbtxt", "dynamic", "instance_group { count: 105 }\ndynamic"))) == ()
+    for number in range(40):
+        write(f"pre_{number}/config.pbtxt", PRE.replace('name: "pre"\n', ""))(tmp_path)
+        write(f"pre_{number}/1/model.py", MODEL_PY)(tmp_path)
+    assert brief(findings(tmp_path, entrypoint="detect")) == ["note TR516 ."]
+
+
 def test_warns_about_dynamic_batching_only_if_the_file_sets_max_batch_size_0(tmp_path):
     """If the file doesn't set max_batch_size, the backend may set it."""
     config = 'backend: "onnxruntime"\ndynamic_batching { }\n'
