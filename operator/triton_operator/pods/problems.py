@@ -236,7 +236,7 @@ def _threads(pod: Pod, code: int) -> str:
         return ""
     return (
         f"; or its {number} models have more threads than the node's limit of processes (podPidsLimit of the kubelet) "
-        "allows, since a Python model has about 35: add --backend-config=python,thread-pool-size=1 to spec.server.args"
+        "allows, since a Python model has about 40: add --backend-config=python,thread-pool-size=1 to spec.server.args"
     )
 
 
