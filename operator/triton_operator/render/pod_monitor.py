@@ -16,7 +16,7 @@ from .server import asks_for_summaries
 RESERVED = "triton_operator_.*|triton(model)?:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
 """Names of series that only the operator, the rules or Prometheus may create. A model that exposed them could change
 its limits or suppress its alerts."""
-SUMMARIES = "nv_(inference_(queue|compute_[a-z]+)|cache_(hit|miss))_summary_us(_sum|_count)?"
+SUMMARIES = "nv_(inference_(queue|compute_[a-z]+)_summary_us|cache_(hit|miss)_summary_per_model)(_sum|_count)?"
 """Summaries that no rule and no dashboard reads: half of a page's samples. Triton exposes all summaries or none."""
 
 LIMITS = {

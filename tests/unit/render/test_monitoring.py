@@ -59,6 +59,15 @@ def test_pod_labels_do_not_replace_tritons_labels() -> None:
     assert endpoint()["honorLabels"] is False
 
 
+def test_drops_the_summaries_that_nothing_reads_by_the_names_that_triton_gives_them() -> None:
+    (drop,) = [r["regex"] for r in endpoint()["metricRelabelings"] if "summary" in r["regex"]]
+    for name in ("nv_inference_queue_summary_us", "nv_cache_miss_summary_per_model"):
+        assert all(re.fullmatch(drop, f"{name}{end}") for end in ("", "_sum", "_count"))
+    for name in ("nv_inference_request_summary_us", "nv_inference_request_summary_us_count",
+                 "nv_cache_miss_duration_per_model", "nv_cache_num_hits_per_model"):  # fmt: skip
+        assert not re.fullmatch(drop, name)
+
+
 def test_administrator_sets_the_limits_of_a_scrape() -> None:
     spec = pod_monitor(gen.model(), Choices("operator:1", "Copy", settings=Settings(sample_limit=700)))["spec"]
     assert (spec["sampleLimit"], spec["bodySizeLimit"]) == (700, "179200B")
