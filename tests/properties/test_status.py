@@ -148,7 +148,7 @@ def test_assess_returns_a_valid_and_stable_status(
             template=gen.TEMPLATE, delivery="Copy", deployment=deployment, pods=tuple(map(Pod, pods)),
             refused=refused, requested=requested, thresholds=thresholds.effective_of(raw, requested),
             servers=ServerAnswers({p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)}),
-            scaler=Scaler(autoscaler), monitoring=Monitoring(installed, has_rules, answer),
+            scaler=Scaler(autoscaler), monitoring=Monitoring(installed, has_rules, answer=answer),
         )  # fmt: skip
         for pod in observed.pods:
             assert pod.server is None or pod.server.pod == pod.name

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import pytest
 
-from support import gen
+from support import gen, reconciling
 from support.api import condition
 from support.reconciling import KEY, Accepting, Answers, Object, reconciler
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.api.monitoring import Answer
+from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
 from triton_operator.api.servers import ChangeOutcome, IndexEntry, RunningServer, Sample, ServerAnswers, Subject
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.api import ApiError
@@ -27,7 +28,7 @@ from triton_operator.reconcile import Result
 from triton_operator.reconcile.pace import SPEC_BURST, SPEC_SECONDS
 from triton_operator.render import Choices, render
 from triton_operator.render.children import CHILDREN
-from triton_operator.render.choices import Capabilities
+from triton_operator.render.choices import Capabilities, Settings
 
 
 def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
@@ -185,6 +186,23 @@ def test_status_waits_at_most_one_second_for_a_pending_answer() -> None:
     now += timedelta(seconds=1)
     assert subject.reconcile(KEY).requeue_after is None
     assert condition(api.answers[-1], "ModelsLoaded")["reason"] == "NoServerAnswers"
+
+
+def test_compares_the_models_with_the_limit_in_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = Selection({}, {})
+    selecting = Installed((Prometheus("monitoring", "k8s", "http://p", everything, everything),))
+    monkeypatch.setattr(Monitoring, "installed", lambda _: selecting)
+    for limit, told in ((100, True), (10_000, False)):
+        settings = Settings(sample_limit=limit)
+        monkeypatch.setattr(reconciling, "CHOICES", replace(reconciling.CHOICES, settings=settings))
+        api, store, answers = Accepting(), Store(), Answers()
+        store.put(gen.pod())
+        index = tuple(IndexEntry(f"branch_{n}", "1", "READY", "") for n in range(5))
+        answers.of_servers = ServerAnswers({gen.pod()["metadata"]["name"]: index})
+        reconciler(api, store, answers=answers, cluster=Capabilities).reconcile(KEY)
+        said = condition(api.answers[-1], "MonitoringAvailable")
+        assert (said["status"], said["reason"]) == ("True", "Selected")
+        assert ("5 versions of models have about 105 samples" in said["message"]) == told
 
 
 # Answers of Prometheus

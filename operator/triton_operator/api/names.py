@@ -20,7 +20,7 @@ METRICS_JOB = "triton-operator-metrics"
 """The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
 
 SAMPLE_LIMIT = 10_000
-"""Maximum number of samples of one scrape of a server. Triton has 24 for each version of a model, and 73 with all
+"""Maximum number of samples of one scrape of a server. Triton has about 20 for each version of a model, and 60 with all
 summaries."""
 RUNBOOKS = "https://github.com/triton-operator/triton-operator/blob/main/docs/runbooks"
 """Default base URL of the runbooks."""

@@ -176,7 +176,12 @@ def observation(
             prometheus=choices.prometheus,
             scaling=scaling_status(decision.scale, snapshot.before.autoscaling, now),
         ),
-        monitoring=Monitoring(installed=snapshot.installed, has_rules=bool(choices.entrypoint), answer=snapshot.answer),
+        monitoring=Monitoring(
+            installed=snapshot.installed,
+            has_rules=bool(choices.entrypoint),
+            sample_limit=choices.settings.sample_limit,
+            answer=snapshot.answer,
+        ),
     )
 
 

@@ -27,7 +27,7 @@ LIMITS = {
     "labelValueLengthLimit": 512,
 }
 """Limits for the labels of a sample. If a scrape exceeds a limit, Prometheus drops all of it and sets `up` to 0."""
-_BYTES_OF_A_SAMPLE = 256
+BYTES_OF_A_SAMPLE = 256
 """Maximum size of a page, in bytes per allowed sample. Triton's pages have 190 to 310, because of the summaries that
 are dropped."""
 _SCRAPE_TIMEOUT = 10
@@ -65,7 +65,7 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "podMetricsEndpoints": [endpoint],
         "sampleLimit": choices.settings.sample_limit,
         # Applies before metricRelabelings drop samples.
-        "bodySizeLimit": f"{choices.settings.sample_limit * _BYTES_OF_A_SAMPLE}B",
+        "bodySizeLimit": f"{choices.settings.sample_limit * BYTES_OF_A_SAMPLE}B",
         **LIMITS,
     }
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)

@@ -90,7 +90,7 @@ def assess(
         _models_loaded(model, models, problem, observed.servers, ready),
         threshold_live(model, observed, limits, live, now),
         counting.scales(autoscaler_active(model, observed), observed, entrypoint),
-        counting.alerts(monitoring_available(model, observed), observed, entrypoint),
+        counting.alerts(monitoring_available(model, observed, models), observed, entrypoint),
     ]
     noted = [_with_notes(c, observed) for c in conditions if c]
     digests = sorted({p.model_digest for p in current} - {""})

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from triton_operator.api.monitoring import Prometheus, describe
-from triton_operator.api.status import MONITORING_AVAILABLE, Condition
+from triton_operator.api.status import MONITORING_AVAILABLE, Condition, ModelStatus
 from triton_operator.api.types import TritonModel
 
+from . import scrape_size
 from .conditions import condition
 from .observation import Object, Observation
 
 _PAUSED = " (spec.paused is true, so new and changed rules don't reach it)"
 
 
-def monitoring_available(model: TritonModel, observed: Observation) -> Condition | None:
-    """MonitoringAvailable: whether a Prometheus selects the rules; None if monitoring is disabled."""
+def monitoring_available(model: TritonModel, observed: Observation, models: Sequence[ModelStatus]) -> Condition | None:
+    """MonitoringAvailable: whether a Prometheus selects the rules; None if monitoring is disabled.
+
+    `models`: what the servers report.
+    """
     if not model.spec.monitoring.enabled:
         return None
     installed = observed.monitoring.installed
@@ -35,7 +39,9 @@ def monitoring_available(model: TritonModel, observed: Observation) -> Condition
     selecting = installed.selecting(model.monitoring_labels, model.namespace)
     if selecting:
         names = ", ".join(f"{p.namespace}/{p.name}{_PAUSED if p.paused else ''}" for p in selecting)
-        return condition(MONITORING_AVAILABLE, "True", "Selected", f"selected by Prometheus {names}")
+        size = scrape_size.note(model, models, observed.monitoring.sample_limit)
+        message = f"selected by Prometheus {names}" + (f"; but {size}" if size else "")
+        return condition(MONITORING_AVAILABLE, "True", "Selected", message)
     if not installed.prometheuses:
         return condition(
             MONITORING_AVAILABLE, "False", "NoPrometheus",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from triton_operator.api import names
 from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import AutoscalingStatus, RepairStatus
@@ -54,6 +55,8 @@ class Monitoring:
     """The cluster's monitoring; None if its CRDs are missing."""
     has_rules: bool = False
     """Whether there is a PrometheusRule."""
+    sample_limit: int = names.SAMPLE_LIMIT
+    """The maximum number of samples of one scrape of a server."""
     answer: Answer | None = None
     """Prometheus' last answer; None if there is no Prometheus to query."""
 

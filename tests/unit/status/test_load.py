@@ -12,6 +12,7 @@ from support import gen
 from support.observing import observation
 from triton_operator.api import thresholds
 from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
+from triton_operator.api.servers import UNLOADED, IndexEntry
 from triton_operator.api.status import AutoscalingStatus, Condition, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.pods import Pod, Problem
@@ -112,6 +113,53 @@ def test_prometheus_can_select_by_labels_of_the_spec_or_of_the_operator(selector
     spec = {"monitoring": {"labels": {"release": "prometheus"}}}
     status = judge(spec=spec, installed=Installed((prometheus(rules=selector),)))
     assert status_and_reason(status, "MonitoringAvailable") == ("True", "Selected")
+
+
+def with_models(count: int, name: str = "branch", **more: Any) -> TritonModelStatus:
+    """The status of a server with these models, of which each second one is still loading."""
+    index = tuple(IndexEntry(f"{name}_{n}", "1", "LOADING" if n % 2 else "READY", "") for n in range(count))
+    gone = (IndexEntry("gone", "1", "UNAVAILABLE", UNLOADED),)
+    server = gen.pod()
+    return judge(pods=(Pod(server),), indexes={server["metadata"]["name"]: (*index, *gone)}, **more)
+
+
+def arguments(*args: str) -> dict[str, Any]:
+    return {"server": {"args": list(args)}}
+
+
+ALL, FEW = "--metrics-config=summary_latencies=true", "--metrics-config=summary_latencies=false"
+CACHE = "--cache-config=local,size=1048576"
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "part"),
+    [
+        (380, {}, ""),
+        (381, {}, "; but 381 versions of models have about 8001 samples and 1.6 MB of metrics in each scrape, and"),
+        (500, {}, "a server with more than 10000 or 2.6 MB: ask an administrator to raise SAMPLE_LIMIT of the"),
+        (500, {}, f"load fewer models, or set {FEW} in spec.server.args"),
+        (500, {"sample_limit": 20_000}, ""),
+        (38, {"sample_limit": 1_000}, ""),
+        (39, {"sample_limit": 1_000}, "about 819 samples"),
+        (500, {"spec": arguments(FEW)}, ""),
+        (600, {"spec": arguments(FEW)}, "SAMPLE_LIMIT of the operator, load fewer models"),
+        (170, {"spec": arguments(ALL)}, "170 versions of models have about 8330 samples"),
+        (170, {"spec": arguments(ALL)}, f"or remove {ALL} in spec.server.args"),
+        (140, {"spec": arguments(ALL, CACHE)}, "about 8400 samples"),
+        (280, {"name": "n" * 60}, ""),
+        (300, {"name": "n" * 90}, "about 6300 samples and 2.5 MB"),
+    ],
+)
+def test_says_that_so_many_models_are_near_the_limit_of_a_scrape(count: int, more: dict[str, Any], part: str) -> None:
+    status = with_models(count, **more)
+    assert status_and_reason(status, "MonitoringAvailable") == ("True", "Selected")
+    message = words(status, "MonitoringAvailable")
+    assert part in message
+    assert ("SAMPLE_LIMIT" in message) == bool(part)
+
+
+def test_no_prometheus_drops_what_none_selects() -> None:
+    assert "SAMPLE_LIMIT" not in words(with_models(500, installed=Installed(())), "MonitoringAvailable")
 
 
 def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
