@@ -155,8 +155,8 @@ def test_assess_returns_a_valid_and_stable_status(
         served(model, observed.pods, observed.template, status)
         after = assess(model, observed, endpoint(model), status, now)
         assert_valid(after)
-        # The same observation changes nothing the second time.
-        assert assess(model, observed, endpoint(model), after, "2026-01-01T00:59:00.000Z") == after
+        # The same observation changes nothing the second time. What an evicted pod explains does so for ten minutes.
+        assert assess(model, observed, endpoint(model), after, "2026-01-01T00:00:59.000Z") == after
         for transition in transitions(status.conditions, after.conditions):
             assert _REASON.fullmatch(transition.reason)
             transition.message.encode()
