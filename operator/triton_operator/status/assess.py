@@ -58,6 +58,11 @@ _CLOSED = (
 )
 _RECENTLY = timedelta(minutes=10)
 """How long an evicted server explains that one is missing."""
+_TOGETHER = timedelta(hours=1)
+_REQUEST_ENDS_IT = (
+    "a request may end the process: find it by the clients' failures. With spec.repair: Report no server restarts, and "
+    "only this model fails"
+)
 _LOG_HIDDEN = (
     "a container has ended: kubectl logs --previous says why. The log isn't shown here, because without the spec the "
     "operator doesn't know which values in it are secret"
@@ -157,10 +162,25 @@ def _last_repair(
     """
     if evicted:
         return evicted
-    restart = max(filter(None, map(repair_of, living)), key=lambda repair: repair.time, default=None)
-    if restart is None or (before and restart.time <= before.time <= now):
+    restarts = [repair for pod in living if (repair := repair_of(pod))]
+    newest = max(restarts, key=_age, default=None)
+    if newest is None or (before and _age(newest) < _age(before) and before.time <= now):
         return before
-    return restart
+    earliest = (datetime.fromisoformat(newest.time) - _TOGETHER).strftime("%Y-%m-%dT%H:%M:%SZ")
+    same = [r for r in restarts if r.time >= earliest and _cause(r) == _cause(newest)]
+    if len(same) < 2:
+        return newest
+    message = f"{newest.message}; {len(same)} servers restarted for this within an hour, so {_REQUEST_ENDS_IT}"
+    return newest.model_copy(update={"message": message})
+
+
+def _age(repair: RepairStatus) -> tuple[str, str]:
+    return repair.time, repair.server
+
+
+def _cause(repair: RepairStatus) -> str:
+    """Returns the beginning of the message, which names the models whose processes died."""
+    return repair.message.partition(" died")[0]
 
 
 def unread(

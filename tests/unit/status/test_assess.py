@@ -150,6 +150,24 @@ def test_remembers_the_last_repair_of_a_server() -> None:
     assert judge(pod(died("2026-01-01T00:00:00Z", "another message"))).last_repair is None
 
 
+def test_says_that_several_servers_restarted_for_the_same_model() -> None:
+    """In the same second, after one client has sent its request to each."""
+    one = judge(pod(died("2026-01-01T00:00:00Z"), name="a"), pod(name="b"), pod(name="c"))
+    assert one.last_repair is not None
+    assert "servers restarted" not in one.last_repair.message
+    servers = [pod(died("2026-01-01T00:00:00Z"), name=name) for name in ("a", "b")]
+    two = judge(*servers, pod(name="c"), before=one)
+    assert two.last_repair is not None
+    assert "2 servers restarted for this within an hour, so a request may end the process" in two.last_repair.message
+    assert judge(*servers, pod(name="c"), before=two).last_repair == two.last_repair
+    other = pod(died("2026-01-01T00:10:00Z", "a backend process died: /models/b/1/model.py"), name="c")
+    later = judge(*servers, other, before=two)
+    assert later.last_repair is not None
+    assert "servers restarted" not in later.last_repair.message
+    long_ago = pod(died("2025-12-31T20:00:00Z"), name="c")
+    assert judge(*servers, long_ago, before=two).last_repair == two.last_repair
+
+
 def test_a_repair_replaces_one_that_is_in_the_future() -> None:
     """The clock was set back."""
     future = judge(pod(died("2027-01-01T00:00:00Z")), pod(name="other"))
