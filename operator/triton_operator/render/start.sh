@@ -11,11 +11,11 @@
 # until the model is unloaded. It also stays for some seconds while Triton finds out that a model fails to load. So a
 # process is dead if there is its region without it, and Triton says that the model is loaded.
 #
-# A reload, or more instances of a model, may fail beside processes that serve it. Such a region is gone after $enough looks
-# up to Triton 2.59 (25.07), and after $patience from 2.60 on. From 2.64 on (25.12) Triton says earlier which it is: the
-# model isn't ready if a process that serves it is dead. But model.py may say so, too, while a reload fails: then there is
-# a process of the same instance. $long_patience looks are for a process that was never seen alive, whose model isn't known,
-# and for a server that doesn't tell strangers whether a model is loaded (--http-restricted-api).
+# A reload, or more instances of a model, may fail beside processes that serve it. Such a region is gone after $enough
+# seconds up to Triton 2.59 (25.07), and after $patience from 2.60 on. From 2.64 on (25.12) Triton says earlier which it
+# is: the model isn't ready if a process that serves it is dead. But model.py may say so, too, while a reload fails: then
+# there is a process of the same instance. $long_patience is for a process that was never seen alive, whose model isn't
+# known, and for a server that doesn't tell strangers whether a model is loaded (--http-restricted-api).
 #
 # A process that model.py has forked has the same command line, and becomes a child of tritonserver when its parent ends.
 # Linux marks a process that was forked and has executed no program by the flag 64.
@@ -62,8 +62,8 @@ watch() {
   # makes one dollar sign of two.
   IFS=' ' read -r line line line parent line </proc/self/stat
   live=$newline
-  # A line for each region without its process: its name, for how many looks, and if the process was seen the path of its
-  # model.py and the name of its instance. -1 looks: it was reported.
+  # A line for each region without its process: its name, for how many seconds, and if the process was seen the path of
+  # its model.py and the name of its instance. -1 seconds: it was reported.
   orphans=$newline
   while "$busybox" sleep "$seconds"; do
     looks=$((looks + 1))
@@ -74,6 +74,8 @@ watch() {
     fi
     previous=$live
     find_live
+    # A look at hundreds of processes takes hundredths of a second.
+    seconds=$((1 + number / 64))
     before=$orphans
     orphans=$newline
     dead=
@@ -83,7 +85,7 @@ watch() {
       region=${region#/dev/shm/}
       # A shell that is about to execute the process has it in its command line, too.
       case $live in *"$region"*) continue ;; esac
-      count=0
+      count=1
       instance=
       case $before in
         *"$newline$region$tab"*)
@@ -91,6 +93,7 @@ watch() {
           line=${line%%"$newline"*}
           count=${line%%"$tab"*}
           instance=${line#*"$tab"}
+          [ "$count" = -1 ] || count=$((count + seconds))
           ;;
         *)
           case $previous in
@@ -102,12 +105,9 @@ watch() {
           ;;
       esac
       path=${instance%"$tab"*}
-      if [ "$count" -ge 0 ]; then
-        count=$((count + 1))
-        if [ "$count" -ge "$enough" ] && is_dead; then
-          dead="${dead:+$dead, }${path:-a model that had just started}"
-          count=-1
-        fi
+      if [ "$count" -ge "$enough" ] && is_dead; then
+        dead="${dead:+$dead, }${path:-a model that had just started}"
+        count=-1
       fi
       orphans="$orphans$region$tab$count$tab$instance$newline"
     done
@@ -127,15 +127,19 @@ watch() {
 # A command line is read once: the shell reads each of its bytes with a system call.
 find_live() {
   live=$newline
-  for stat in /proc/[0-9]*/stat; do
-    IFS= read -r line <"$stat" || continue
+  number=0
+  # In one go: the shell would read each byte with a system call, and there may be hundreds of processes.
+  stats=$("$busybox" cat /proc/[0-9]*/stat)
+  set -f
+  IFS=$newline
+  for line in $stats; do
+    IFS=' '
+    pid=${line%% *}
     # The state, the parent, as the seventh the flags, and as the 20th the start. T is a process that was stopped: it
     # answers nothing, either.
     set -- ${line##*)}
     [ "$2" = "$parent" ] && [ $(($7 & 64)) = 0 ] || continue
     case $1 in Z | X | T) continue ;; esac
-    pid=${stat#/proc/}
-    pid=${pid%/stat}
     eval "line=\$process_$pid"
     case $line in
       "${20}$tab"*) ;;
@@ -156,9 +160,12 @@ find_live() {
         ;;
     esac
     live=$live$line$newline
-  done 2>/dev/null
-}
-# Whether the process of $instance is dead, whose region has been without it for $count looks. $path: its model.py.
+    number=$((number + 1))
+  done
+  unset IFS
+  set +f
+} 2>/dev/null
+# Whether the process of $instance is dead, whose region has been without it for $count seconds. $path: its model.py.
 is_dead() {
   # Files that a client sends with the request to load are in a folder that doesn't have the model's name. Triton decodes
   # no path of a request, so it can't be asked for some names.
