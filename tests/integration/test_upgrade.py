@@ -242,7 +242,7 @@ def test_servers_run_on_with_what_a_new_tritonmodel_may_not_have(tmp_path: Path)
             eventually(lambda: (now := api.find("Service", "a")) and now["metadata"]["uid"] != uid, 30)
             api.patch("TritonModel", "a", {"spec": {"replicas": 2}})
             eventually(lambda: api.get("Deployment", "a")["spec"]["replicas"] == 2, 30)
-            # A change of the servers is refused, and says so.
+            # A change of the servers is refused with its reason.
             api.patch("TritonModel", "a", {"spec": {"entrypoint": "other"}})
             reported = eventually(lambda: progressing("can't be read"), 30, lambda: operator.log)
             assert "spec.server.args[0]: --log-verbose: args has a flag" in reported["message"]

@@ -94,7 +94,7 @@ def _max_size(size: int) -> str:
 def read(raw: Mapping[str, Any], deployment: Mapping[str, Any] | None) -> tuple[TritonModel, str] | Problem:
     """Returns the TritonModel `raw`, and what of it is refused if it is new; "" if nothing is.
 
-    What servers run with already stays in force: an earlier version of the operator accepted it. Otherwise it is a
+    What servers run with already stays in effect: an earlier version of the operator accepted it. Otherwise it is a
     problem, as is a spec that can't be read at all.
     """
     try:

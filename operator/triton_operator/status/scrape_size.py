@@ -15,7 +15,7 @@ _NEAR = 0.8
 _COUNTERS, _WITH_SUMMARIES, _WITH_CACHE = 14, 49, 60
 """Lines for each version of a model: without summaries, with all, and with those of a response cache.
 
-Measured on servers 2.51 and 2.71, of which the second has one line more.
+Measured on servers 2.51 and 2.71. The newer one has one line more.
 """
 _KEPT = 21
 """Those that remain if the PodMonitor drops the summaries that nothing reads."""

@@ -43,7 +43,7 @@ def deployment(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("path", "value", "words"), KEPT.values(), ids=KEPT)
-def test_what_servers_run_with_stays_in_force(path: str, value: Any, words: str) -> None:
+def test_what_servers_run_with_stays(path: str, value: Any, words: str) -> None:
     raw = gen.raw(gen.put(f"spec.{path}", value))
     live = deployment(raw)
     parsed = read(raw, live)
