@@ -186,6 +186,11 @@ _PROCESSES = """for path in /proc/[0-9]*; do
 done 2>/dev/null; true"""
 
 
+def mark(folder: Path, restarts: int) -> Path:
+    """Returns the mark of servers that dead processes have ended, one after the other. `folder`: that of `watched`."""
+    return folder / "shm" / f"triton-operator-restarted-{restarts}"
+
+
 def asks(folder: Path) -> Path:
     """Returns the folder of the files by which a test asks models for something."""
     result = folder / "asks"
@@ -212,24 +217,34 @@ def watched(
     options: Sequence[str] = (),
     limits: Sequence[str] = (),
     ready: bool = True,
+    readiness: str = start.READY,
+    health: str = "",
+    hold: int = 600,
 ) -> Iterator[Watched]:
     """Starts a server as the pods do, in explicit mode with these models. It is less patient with what it can't know.
 
-    `folder`: for its files. `ready`: waits until the models are.
+    `folder`: for its files, such as `shm`, which is /dev/shm also of the next server. `ready`: waits until the models
+    are. `readiness`: what the readiness probe requests. `health`: the model to which it sends a request. `hold`: the
+    seconds after which a server restarts because of a dead process if it has done so again and again.
     """
-    message, listed = folder / "message", folder / "models"
-    message.touch()
+    message, listed, shm = folder / "message", folder / "models", folder / "shm"
+    message.write_text("")
     message.chmod(0o666)
+    shm.mkdir(exist_ok=True)
+    shm.chmod(0o777)
     listed.write_text("".join(f"{model}\n" for model in models))
     mounts = (
         f"--volume={busybox}:{BUSYBOX}:ro",
         f"--volume={listed}:{load_models.LIST}:ro",
         f"--volume={message}:/dev/termination-log",
         f"--volume={asks(folder)}:/asks:ro",
+        f"--volume={shm}:/dev/shm",
         "--env=server=mine",
     )
     flags = ("--model-control-mode=explicit", "--exit-on-error=false", "--exit-timeout-secs=5", *options)
-    command = [part.replace("long_patience=40", "long_patience=8") for part in start.command(repair)]
-    assert command != start.command(repair)
+    command = start.command(repair, readiness, health)
+    for old, new in (("long_patience=40", "long_patience=8"), ("hold=600", f"hold={hold}")):
+        assert old in command[3]
+        command[3] = command[3].replace(old, new)
     with serving(repository, limits=(*mounts, *limits), options=flags, command=command, ready=ready) as server:
         yield Watched(server, folder)

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from server.python_models import CONFIG, MODEL, PATH, Watched, asks, watched, write_repository
+from model_images.support import docker
+from server.python_models import CONFIG, MODEL, PATH, Watched, asks, mark, watched, write_repository
 from support.api import eventually
 from triton_operator.render import start
 
@@ -18,6 +20,11 @@ pytestmark = pytest.mark.server
 
 REAPS = (2, 64)
 """Servers from here on (25.12) look after a process whenever a client asks whether its model is ready."""
+TWO = "/v2/models/two/ready"
+"""What the readiness probe requests if the entrypoint is `two`."""
+STRICT = (2, 68)
+"""Servers from here on (26.04) aren't ready while a process is dead."""
+WAITS = "the server restarts in 10 min"
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +191,162 @@ def test_says_only_what_died_where_repair_is_report(repository: Path, busybox: P
 def test_changes_no_variable_of_the_users(repository: Path, busybox: Path, tmp_path: Path) -> None:
     with watched(repository, busybox, tmp_path, models=["one"]) as server:
         assert "server=mine" in server.shell("tr '\\0' '\\n' </proc/1/environ").splitlines()
+
+
+# A server that has restarted because of dead processes
+
+
+def dies(server: Watched, model: str) -> None:
+    """Ends a process of the model. Returns when the server has reported it."""
+    server.wait_for_looks()
+    server.signal(model)
+    eventually(lambda: f"{start.DIED} {PATH.format(model)}" in server.log(), 60, server.log)
+
+
+def waits(server: Watched) -> None:
+    """Returns when the server has said that it waits with the next restart."""
+    eventually(lambda: start.DIED in server.log() and "the server restarts in" in server.log(), 60, server.log)
+
+
+def marks(folder: Path) -> list[int]:
+    """Returns the numbers of restarts for which there is a mark. `folder`: that of `watched`."""
+    return [number for number in range(6) if mark(folder, number).exists()]
+
+
+@contextmanager
+def restarted(repository: Path, busybox: Path, folder: Path, *, restarts: int = 3, **options: Any) -> Iterator[Watched]:
+    """Starts a server after so many that dead processes have ended. `options`: of `watched`."""
+    mark(folder, restarts).mkdir(parents=True)
+    with watched(repository, busybox, folder, **{"readiness": TWO, **options}) as server:
+        yield server
+
+
+def test_after_three_restarts_the_other_models_keep_answering(repository: Path, busybox: Path, tmp_path: Path) -> None:
+    models = ["one", "two", "judge", "all"]
+    for number in range(1, 4):
+        with watched(repository, busybox, tmp_path, models=models, readiness=TWO) as server:
+            dies(server, "one")
+            server.wait()
+            assert (server.told, WAITS in server.log()) == ([PATH.format("one")], False)
+            assert marks(tmp_path) == [number]
+    with watched(repository, busybox, tmp_path, models=models, readiness=TWO) as server:
+        server.wait_for_looks()
+        assert server.infer("one", -1) == 500
+        eventually(lambda: WAITS in server.log(), 60, server.log)
+        dies(server, "judge")
+        server.wait_for_looks(6)
+        assert (server.infer("two"), server.get(TWO), server.infer("one")) == (200, 200, 500)
+        assert (server.log().count(start.DIED), server.log().count(WAITS)) == (2, 1)
+        assert (server.told, "Signal (15)" in server.log(), marks(tmp_path)) == ([], False, [])
+
+
+def test_a_process_that_is_still_dead_after_the_time_ends_the_server(
+    repository: Path, busybox: Path, tmp_path: Path
+) -> None:
+    """Its termination message has all that are dead then."""
+    with restarted(repository, busybox, tmp_path, models=["one", "two", "judge"], hold=40) as server:
+        dies(server, "one")
+        dies(server, "judge")
+        waits(server)
+        assert marks(tmp_path) == []
+        server.wait()
+        assert sorted(server.told) == [PATH.format("judge"), PATH.format("one")]
+        assert marks(tmp_path) == [3]
+
+
+@pytest.mark.parametrize("way", ["unloaded", "reloaded"])
+def test_a_model_that_was_repaired_in_the_time_ends_no_server(
+    way: str, repository: Path, busybox: Path, tmp_path: Path
+) -> None:
+    with restarted(repository, busybox, tmp_path, hold=20) as server:
+        dies(server, "one")
+        waits(server)
+        server.unload("one")
+        if way == "reloaded":
+            assert server.load("one") == 200
+        # Each look takes longer than a second.
+        server.wait_for_looks(22)
+        assert (server.infer("two"), server.told) == (200, [])
+        dies(server, "two")
+        server.wait()
+        assert server.told == [PATH.format("two")]
+
+
+def test_restarts_count_only_one_after_the_other(repository: Path, busybox: Path, tmp_path: Path) -> None:
+    """The second server has served for the time, and the third one has ended for another reason."""
+    with restarted(repository, busybox, tmp_path, restarts=2, hold=3) as server:
+        server.wait_for_looks(4)
+        dies(server, "one")
+        server.wait()
+        assert marks(tmp_path) == [1]
+    with watched(repository, busybox, tmp_path, readiness=TWO) as server:
+        eventually(lambda: marks(tmp_path) == [], 60)
+        docker("stop", server.server.container)
+        assert marks(tmp_path) == []
+
+
+@pytest.mark.parametrize("what", ["a file", "a folder of a model"])
+def test_whatever_is_in_the_place_of_the_mark_a_process_ends_the_server(
+    what: str, repository: Path, busybox: Path, tmp_path: Path
+) -> None:
+    for number in (1, 2, 3):
+        place = mark(tmp_path, number)
+        (place / "more" if what == "a folder of a model" else place.parent).mkdir(parents=True, exist_ok=True)
+        if what == "a file":
+            place.touch()
+    with watched(repository, busybox, tmp_path, readiness=TWO) as server:
+        dies(server, "one")
+        server.wait()
+        assert (server.told, WAITS in server.log()) == ([PATH.format("one")], False)
+
+
+@pytest.mark.parametrize(
+    ("models", "readiness", "health", "since"),
+    [
+        (["one"], start.READY, "", (2,)),
+        (["one", "two"], "/v2/models/one/ready", "", REAPS),
+        (["one", "two"], start.READY, "", STRICT),
+        (["one", "two"], TWO, "/v2/models/one", (2,)),
+        (["one", "two", "all"], TWO, "/v2/models/all", (2,)),
+        (["one", "two", "all"], TWO, "/v2/models/two", (9,)),
+    ],
+    ids=[
+        "no other model",
+        "the entrypoint is dead",
+        "all models must be ready",
+        "the health request fails",
+        "the health request's pipeline fails",
+        "the health request goes to another model",
+    ],
+)
+def test_a_server_whose_other_models_get_no_requests_is_ended_at_once(
+    models: list[str],
+    readiness: str,
+    health: str,
+    since: tuple[int, ...],
+    repository: Path,
+    busybox: Path,
+    tmp_path: Path,
+) -> None:
+    """`since`: the release from which on the readiness probe fails because of the dead process."""
+    with restarted(repository, busybox, tmp_path, models=models, readiness=readiness, health=health) as server:
+        fails = server.version >= since
+        dies(server, "one")
+        if fails:
+            server.wait()
+            assert (server.told, marks(tmp_path)) == ([PATH.format("one")], [3])
+        else:
+            waits(server)
+
+
+def test_the_time_begins_when_the_server_listens(repository: Path, busybox: Path, tmp_path: Path) -> None:
+    (asks(tmp_path) / "two-waits").touch()
+    with restarted(repository, busybox, tmp_path, ready=False, hold=30) as server:
+        eventually(lambda: "two waits" in server.log(), 60, server.log)
+        # Each look takes longer than a second.
+        server.wait_for_looks(30)
+        (asks(tmp_path) / "two-waits").unlink()
+        eventually(lambda: "Started HTTPService" in server.log(), 60, server.log)
+        dies(server, "one")
+        waits(server)
+        assert server.told == []

@@ -598,10 +598,10 @@ class TritonModelSpec(Base):
     hangs, while Triton says that it is ready. Default: none."""
     repair: Literal["Restart", "Report"] = "Restart"
     """What happens to a server that can't answer while Triton says that it is ready. Restart: it restarts four seconds
-    after the process of a Python model died, and it is evicted half a minute after it has stopped answering
-    spec.healthRequest, if another one answers it, and the only one after the time of a start; at most five a day, with
-    pauses that grow. status.lastRepair says
-    why. Report: the condition Ready and the log say it, and nothing else happens."""
+    after the process of a Python model died, but after three such restarts in a row it waits ten minutes if its other
+    models get requests until then. And it is evicted half a minute after it has stopped answering spec.healthRequest,
+    if another one answers it, and the only one after the time of a start; at most five a day, with pauses that grow.
+    status.lastRepair says why. Report: the condition Ready and the log say it, and nothing else happens."""
     common_metadata: CommonMetadata = CommonMetadata()
     """Labels and annotations of all objects that the operator creates for this TritonModel, and of the pods, e.g. for a
     cluster that demands a label of every object. Those in podTemplate.metadata and monitoring.labels take precedence. A

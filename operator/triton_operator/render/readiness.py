@@ -29,7 +29,7 @@ def probe(model: TritonModel) -> dict[str, Any]:
         }
     host = "::1" if ON_IPV6 in model.spec.server.args else "127.0.0.1"
     file, seconds = f"{SERVED_AT}/{request.file}", str(request.timeout_seconds)
-    arguments = [host, path(model), _model_path(request.model), file, seconds]
+    arguments = [host, path(model), health_path(model), file, seconds]
     return {
         "exec": {"command": [BUSYBOX, "sh", "-c", _SCRIPT, "readiness", *arguments]},
         "periodSeconds": request.every_seconds,
@@ -41,7 +41,12 @@ def probe(model: TritonModel) -> dict[str, Any]:
 
 def path(model: TritonModel) -> str:
     """Returns the path of Triton's readiness: of the entrypoint, or of all models if the spec has none."""
-    return f"{_model_path(model.spec.entrypoint)}/ready" if model.spec.entrypoint else "/v2/health/ready"
+    return f"{_model_path(model.spec.entrypoint)}/ready" if model.spec.entrypoint else start.READY
+
+
+def health_path(model: TritonModel) -> str:
+    """Returns the path of the model to which the probe sends the health request, or "" if the spec has none."""
+    return _model_path(model.spec.health_request.model) if model.spec.health_request else ""
 
 
 def _model_path(name: str) -> str:

@@ -23,7 +23,7 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
     return {
         "name": names.CONTAINER_SERVER,
         "image": spec.server.image,
-        "command": start.command(model.spec.repair),
+        "command": start.command(model.spec.repair, readiness.path(model), readiness.health_path(model)),
         "args": arguments(model),
         "env": environment(model),
         "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in names.PORTS.items()],

@@ -16,14 +16,25 @@ more than 512 GiB of addresses, so it can't be much larger."""
 DIED = "a backend process died:"
 """The beginning of the termination message of a server that ended because of it. The paths of model.py follow, with
 ", " between them, or words for one that isn't known. A second line says how full /dev/shm is, if it nearly is."""
+READY = "/v2/health/ready"
+"""Whether all models are ready."""
 
 
-def command(repair: Literal["Restart", "Report"] = "Restart") -> list[str]:
+def command(repair: Literal["Restart", "Report"] = "Restart", ready: str = READY, health: str = "") -> list[str]:
     """Returns the command of the container. Its arguments are the flags of tritonserver.
 
-    The static busybox runs in every image, also in one without a shell. `repair`: spec.repair.
+    The static busybox runs in every image, also in one without a shell. `repair`: spec.repair. `ready`: the path of
+    Triton's readiness that the readiness probe requests. `health`: the path of the model to which it sends a request.
+    The paths have no character that a shell interprets.
     """
-    return [BUSYBOX, "sh", "-c", _SCRIPT.replace("repair=Restart", f"repair={repair}"), "tritonserver"]
+    script = _SCRIPT
+    for default, value in (
+        ("repair=Restart", f"repair={repair}"),
+        (f"ready={READY}", f"ready={ready}"),
+        ("health=", f"health={health}"),
+    ):
+        script = script.replace(f"  {default}\n", f"  {value}\n")
+    return [BUSYBOX, "sh", "-c", script, "tritonserver"]
 
 
 def without_comments(script: str) -> str:

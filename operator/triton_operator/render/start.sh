@@ -23,6 +23,15 @@
 # Triton listens after all models are loaded, and has no handler for SIGTERM before: as the first process of its container
 # it would not get the signal. Nothing is sent to a server that doesn't answer.
 #
+# A request may end each process that it reaches, and its client sends it again and again. The kubelet then waits longer
+# and longer before it starts the server, up to five minutes, and no model answers. So after three restarts, each within
+# $hold seconds after the server began to listen, the next one isn't ended so within $hold seconds: its other models keep
+# answering. After a container has run for ten minutes, the kubelet starts it at once again.
+#
+# The number of restarts is in the name of a directory in /dev/shm, a volume of the pod. mkdir and rmdir wait for nothing,
+# follow no link and need no space, and a directory has no content that could be wrong. Each model can change it, too, and
+# delay a restart by $hold.
+#
 # The variables of a function are those of a process of its own. tritonserver gets none of them.
 clean() (
   busybox=/.triton-operator/tools/busybox
@@ -39,12 +48,16 @@ watch() {
   busybox=/.triton-operator/tools/busybox
   repair=Restart
   died='a backend process died:'
+  ready=/v2/health/ready
+  health=
+  mark=/dev/shm/triton-operator-restarted
   space=
   looks=0
   seconds=1
   enough=4
   patience=15
   long_patience=40
+  hold=600
   tab='	'
   newline='
 '
@@ -61,6 +74,17 @@ watch() {
   # Its fourth field is the parent of this process, which exec makes tritonserver. `$$` isn't used, because Kubernetes
   # makes one dollar sign of two.
   IFS=' ' read -r line line line parent line </proc/self/stat
+  # How many servers before this one a dead process has ended.
+  restarts=0
+  for line in 1 2 3; do
+    "$busybox" rmdir "$mark-$line" 2>/dev/null && restarts=$line
+  done
+  # Until which uptime a dead process ends the server too early: nothing until the server listens, since one that loads
+  # for minutes answers nothing meanwhile. Whether a dead process waits for it.
+  now=0
+  early=0
+  [ "$restarts" = 0 ] || early=
+  waits=
   live=$newline
   # A line for each region without its process: its name, for how many seconds, and if the process was seen the path of
   # its model.py and the name of its instance. -1 seconds: it was reported.
@@ -72,6 +96,13 @@ watch() {
       measure
       [ "$before" ] || [ ! "$space" ] || echo "/dev/shm is $space" >&2
     fi
+    [ "$early" = 0 ] || uptime
+    if [ ! "$early" ]; then
+      case $(ask "$server/v2/health/live") in *refused*) ;; *) early=$((now + hold)) ;; esac
+    fi
+    # For how many seconds the wait has been over.
+    over=
+    [ ! "$waits" ] || [ "$now" -lt "$early" ] || over=$((now - early))
     previous=$live
     find_live
     # A look at hundreds of processes takes hundredths of a second.
@@ -105,21 +136,40 @@ watch() {
           ;;
       esac
       path=${instance%"$tab"*}
+      words=${path:-a model that had just started}
       if [ "$count" -ge "$enough" ] && is_dead; then
-        dead="${dead:+$dead, }${path:-a model that had just started}"
+        echo "$died $words" >&2
+        dead="${dead:+$dead, }$words"
+        count=-1
+      elif [ "$count" = -1 ] && [ "$over" ]; then
+        # A model that was loaded again has no such region. Triton may never finish to unload one whose process is dead.
+        count=$long_patience
+        if is_dead || [ "$over" -ge 60 ]; then dead="${dead:+$dead, }$words"; fi
         count=-1
       fi
       orphans="$orphans$region$tab$count$tab$instance$newline"
     done
-    if [ "$dead" ]; then
-      echo "$died $dead" >&2
-      if [ "$repair" = Restart ]; then
-        measure
-        printf '%s\n' "$died $dead" ${space:+"/dev/shm was $space"} >/dev/termination-log
-        kill -TERM "$parent"
-        return
+    if [ "$dead" ] && [ "$repair" = Restart ]; then
+      : "${early:=$((now + hold))}"
+      if [ "$now" -lt "$early" ]; then
+        if [ "$restarts" = 3 ] && others_answer; then
+          [ "$waits" ] ||
+            echo "the server restarts in $(((early - now + 59) / 60)) min if this process is still dead then, since it" \
+              "has restarted for this reason three times in a row. Its other models keep answering until then" >&2
+          waits=1
+          continue
+        fi
+      elif [ ! "$waits" ]; then
+        restarts=0
       fi
+      [ "$restarts" = 3 ] || restarts=$((restarts + 1))
+      measure
+      printf '%s\n' "$died $dead" ${space:+"/dev/shm was $space"} >/dev/termination-log
+      "$busybox" mkdir "$mark-$restarts" 2>/dev/null
+      kill -TERM "$parent"
+      return
     fi
+    [ "${over:-0}" -lt 60 ] || waits=
   done
 }
 # Sets `live` to a line for each child of tritonserver that runs: when it started, and the third, second and ninth word of
@@ -195,6 +245,26 @@ is_dead() {
     '['* | *' 403 '*) return 0 ;;
     *) return 1 ;;
   esac
+}
+# Whether clients reach other models of a server in which the processes of $dead are dead. If they don't, it is no use to
+# wait: the server has no other model, or the readiness probe keeps it out of the Service. $ready is what that asks, and
+# $health the model to which it sends a request, or an ensemble with this step.
+others_answer() {
+  case $(ask --post-data= "$server/v2/repository/index") in
+    *'"READY"'*'"READY"'* | *' 403 '*) ;;
+    *) return 1 ;;
+  esac
+  case $(ask "$server$ready") in *' 400 '*) return 1 ;; esac
+  [ "$health" ] || return 0
+  line=$(ask "$server$health/config")
+  for path in $dead; do
+    path=${path%/*/*}
+    case $line in *"\"${path##*/}\""*) return 1 ;; esac
+  done
+}
+# Sets `now` to the seconds since the node has started. They don't jump as the wall clock may.
+uptime() {
+  IFS=' .' read -r now line </proc/uptime
 }
 # Prints the body of Triton's answer, or words with its status code. A model may take 5 s to say whether it is ready.
 ask() {
