@@ -162,12 +162,15 @@ def _servers_missing(subject: Subject) -> Rule:
 
 
 def _server_restarts(subject: Subject) -> Rule:
-    """Returns the alert. A server's counters restart from 0 when it restarts."""
-    restarts = f"resets({subject.scope.pick('nv_inference_request_success', *subject.entry)}[15m])"
+    """Returns the alert. A server's counters restart from 0 when it restarts.
+
+    One in which a request ends a process again and again restarts every ten minutes (`render/start.sh`).
+    """
+    restarts = f"resets({subject.scope.pick('nv_inference_request_success', *subject.entry)}[45m])"
     return _alert(
         "TritonModelServerRestarts", "warning", "",
         f"max by ({PER_MODEL}, pod) ({restarts}) >= 3",
-        f"The server {{{{ $labels.pod }}}} of {_WHO} restarted {_number('$value')} times in 15 minutes",
+        f"The server {{{{ $labels.pod }}}} of {_WHO} restarted {_number('$value')} times in 45 minutes",
         "Requests in progress failed. Read the end of the log of its container `triton` (kubectl logs --previous), and "
         "check in `kubectl describe pod` if it was OOMKilled, or if its exit code is 139: a fault in a library, or a "
         "client that sends a large body with curl's default Content-Type.",
