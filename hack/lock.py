@@ -25,18 +25,19 @@ PERF_ANALYZER = LOCKS / "perf_analyzer.in"
 SERVER = ROOT / "model_images" / "server" / "requirements.txt"
 SERVER_LOCK = str(SERVER.with_suffix(".lock"))
 UV = "uv>=0.9,<1"
-# Dependencies of tritonclient that the operator never imports: it uses one generated file of tritonclient, aiohttp for
-# requests to servers, and grpcio to load models. Without the others the image is 110 MB smaller. Rich, Textual and
-# their dependencies are for the terminal of kubectl-triton, leather and plotille for its charts, and zstandard for its
-# reader of images.
+# Dependencies of tritonclient that the operator never imports: it uses one generated file of tritonclient, and
+# h11, hpack and hyperframe for requests to servers. Without the others the image is 130 MB smaller. Rich,
+# Textual and their dependencies are for the terminal of kubectl-triton, leather and plotille for its charts, and
+# zstandard for its reader of images.
 UNUSED = (
-    "brotli", "gevent", "geventhttpclient", "greenlet", "leather", "linkify-it-py", "markdown-it-py",
+    "brotli", "gevent", "geventhttpclient", "greenlet", "grpcio", "leather", "linkify-it-py", "markdown-it-py",
     "mdit-py-plugins", "mdurl", "ml-dtypes", "numpy", "platformdirs", "plotille", "pygments", "python-rapidjson",
     "rich", "textual", "zope-event", "zope-interface", "zstandard",
 )  # fmt: skip
 # Dependencies of the operator or of tritonclient[http] that kubectl-triton never imports.
 UNUSED_BY_PLUGIN = (
-    "aiohttp-retry", "brotli", "dateparser", "gevent", "geventhttpclient", "greenlet", "iso8601", "jsonpatch",
+    "aiohttp-retry", "brotli", "dateparser", "gevent", "geventhttpclient", "greenlet", "hpack", "hyperframe", "iso8601",
+    "jsonpatch",
     "jsonpointer", "kopf", "prometheus-api-client", "prometheus-client", "python-json-logger", "pytz", "regex",
     "tzdata", "tzlocal", "zope-event", "zope-interface",
 )  # fmt: skip

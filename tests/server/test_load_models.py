@@ -49,6 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         (root / name / "1").mkdir(parents=True)
         (root / name / "config.pbtxt").write_text(PIPE.replace('"pipe"', f'"{name}"'))
     options = ["--model-control-mode=explicit", "--load-model=echo", "--load-model=other", "--exit-on-error=false"]
+    # As the operator's, which ends each connection that is older than some seconds: before a load is done.
+    options.append("--grpc-max-connection-age=1000")
     with support.serving(Path(root), options=options) as running:
         yield Published("uid", "pod", "", (0, True), running)
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
+
+_NEXT_ADDRESS_SECONDS = 0.25
+"""After this time without a connection to the first address of a name, the next one is tried beside it."""
+_READ_BYTES = 64 << 10
 
 
 class FetchError(Exception):
@@ -47,6 +53,29 @@ def session() -> aiohttp.ClientSession:
         trust_env=False,
         read_bufsize=32 << 10,
     )
+
+
+@contextlib.asynccontextmanager
+async def connection(
+    host: str, port: int, seconds: float, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Yields a connection, for which there are `seconds`, and ends it. Raises FetchError."""
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=tls, limit=_READ_BYTES, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
+            )
+    except TimeoutError:
+        raise FetchError(f"no connection to port {port} within {seconds:g} s") from None
+    except OSError as error:
+        raise FetchError(f"no connection to port {port}: {error}"[:300]) from None
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        # Otherwise asyncio logs the error with which the connection ended.
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def fetch(

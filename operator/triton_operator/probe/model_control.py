@@ -16,6 +16,7 @@ import orjson
 from triton_operator.api.servers import Change, ChangeOutcome, RunningServer
 from triton_repository_check.text import one_line
 
+from . import grpc_call
 from .fetch import FetchError, Limits, fetch
 from .triton import repository_index
 
@@ -25,16 +26,6 @@ _STEPS_MAX = 500
 _UNLOAD_POLL_SECONDS = 1.0
 _SERVICE = "/inference.GRPCInferenceService/"
 _LOAD, _UNLOAD = f"{_SERVICE}RepositoryModelLoad", f"{_SERVICE}RepositoryModelUnload"
-_OPTIONS = [
-    ("grpc.max_receive_message_length", 64 << 10),
-    ("grpc.max_metadata_size", 64 << 10),  # Triton's message is in a trailer, and may be a traceback
-    ("grpc.absolute_max_metadata_size", 64 << 10),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.enable_retries", 0),
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.use_local_subchannel_pool", 1),
-]
-_UNREACHABLE = {"UNAVAILABLE", "CANCELLED"}
 
 
 class RefusedError(Exception):
@@ -137,21 +128,12 @@ _WITH_STEPS = (
 
 async def _call(server: RunningServer, method: str, name: str, seconds: float, parameters: bytes = b"") -> None:
     """Sends a RepositoryModelLoadRequest or UnloadRequest. Raises TimeoutError, RefusedError or FetchError."""
-    import grpc  # takes 20 MiB of memory, which most operators never need
-
     text = name.encode()
     message = b"\x12" + _varint(len(text)) + text + parameters  # field 2: model_name
-    async with grpc.aio.insecure_channel(server.grpc, options=_OPTIONS) as channel:
-        try:
-            async with asyncio.timeout(seconds + 1):
-                await channel.unary_unary(method)(message, timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            code, words = error.code().name, one_line((error.details() or "")[:_WORDS_MAX])
-            if code == "DEADLINE_EXCEEDED":
-                raise TimeoutError from None
-            if code in _UNREACHABLE:
-                raise FetchError(f"no answer from port {server.grpc.rpartition(':')[2]}: {words}") from None
-            raise RefusedError(f"{name}: {words or code}") from None
+    try:
+        await grpc_call.call(server.grpc, method, message, seconds)
+    except grpc_call.StatusError as error:
+        raise RefusedError(f"{name}: {one_line(str(error)[:_WORDS_MAX])}") from None
 
 
 def _varint(number: int) -> bytes:
