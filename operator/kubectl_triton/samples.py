@@ -127,11 +127,11 @@ def of(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Samples:
 
 
 async def _fetch_all(urls: Sequence[str]) -> list[bytes]:
-    from triton_operator.probe.fetch import Limits, fetch, session
+    from triton_operator.probe.fetch import HttpClient, Limits, fetch
 
     limits = Limits(total_seconds=SECONDS, body_bytes=MAX_BYTES)
-    async with session() as client:
-        return await asyncio.gather(*(fetch(client, "GET", url, limits) for url in urls))
+    http = HttpClient()
+    return await asyncio.gather(*(fetch(http, "GET", url, limits) for url in urls))
 
 
 def _result(body: bytes) -> list[Series]:

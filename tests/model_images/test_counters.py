@@ -59,8 +59,8 @@ def test_triton_exposes_the_series_of_the_rules_for_every_model_and_reason(serve
 
 def test_the_prober_reads_the_counters_that_the_server_shows(server: Server) -> None:
     async def read() -> Mapping[str, Counters]:
-        async with fetch.session() as client:
-            return (await counters(client, server.metrics, Subject("detection", frozenset({"preprocess"})))).models
+        client = fetch.HttpClient()
+        return (await counters(client, server.metrics, Subject("detection", frozenset({"preprocess"})))).models
 
     grown = growth(server, b"no image", 3)
     assert grown

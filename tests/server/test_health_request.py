@@ -96,8 +96,8 @@ def asked(server: Server, model: str) -> bool:
     """Returns what the operator learns from a server whose probe has failed."""
 
     async def ask() -> bool:
-        async with fetch.session() as client:
-            return await says_not_ready(client, server.http, readiness.path(gen.model(entrypoint=model)))
+        client = fetch.HttpClient()
+        return await says_not_ready(client, server.http, readiness.path(gen.model(entrypoint=model)))
 
     return asyncio.run(ask())
 

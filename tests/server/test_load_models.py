@@ -61,16 +61,16 @@ def make(
     change = Change(tuple(load.split()), tuple(unload.split()), tuple(keep.split()), seconds)
 
     async def main() -> ChangeOutcome:
-        async with fetch.session() as client:
-            return await model_control.make(client, server, change)
+        client = fetch.HttpClient()
+        return await model_control.make(client, server, change)
 
     return asyncio.run(main())
 
 
 def ready(server: RunningServer) -> set[str]:
     async def main() -> set[str]:
-        async with fetch.session() as client:
-            return {e.name for e in (await repository_index(client, server.address)).index if e.state == "READY"}
+        client = fetch.HttpClient()
+        return {e.name for e in (await repository_index(client, server.address)).index if e.state == "READY"}
 
     return asyncio.run(main())
 

@@ -71,8 +71,8 @@ def test_triton_tells_that_it_runs_a_model_on_the_cpu(server: Server, name: str)
     """It replaces KIND_AUTO, so its answer is the same for KIND_CPU. Only config.pbtxt tells them apart."""
 
     async def ask() -> bool:
-        async with fetch.session() as client:
-            return await runs_on_cpu(client, server.http, name)
+        client = fetch.HttpClient()
+        return await runs_on_cpu(client, server.http, name)
 
     assert asyncio.run(ask())
 

@@ -51,14 +51,14 @@ def reach(root: Path, arguments: list[str]) -> Reached:
     options = ["--model-control-mode=explicit", "--load-model=echo", *arguments]
 
     async def main(server: Published) -> Reached:
-        async with fetch.session() as client:
-            try:
-                await repository_index(client, server.address)
-                refusal = ""
-            except UnusableError as error:
-                refusal = str(error)
-            change = Change(("other",), ("echo",), ("other",), 20)
-            return Reached(refusal, await model_control.make(client, server, change))
+        client = fetch.HttpClient()
+        try:
+            await repository_index(client, server.address)
+            refusal = ""
+        except UnusableError as error:
+            refusal = str(error)
+        change = Change(("other",), ("echo",), ("other",), 20)
+        return Reached(refusal, await model_control.make(client, server, change))
 
     with support.serving(root, options=options) as running:
         return asyncio.run(main(Published("uid", "pod", "", (0, True), running)))

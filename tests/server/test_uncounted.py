@@ -65,8 +65,8 @@ def find(server: Server, entrypoint: str) -> Uncounted:
     """Asks the server as the operator does."""
 
     async def ask() -> Uncounted:
-        async with fetch.session() as client:
-            return await uncounted(client, server.http, entrypoint)
+        client = fetch.HttpClient()
+        return await uncounted(client, server.http, entrypoint)
 
     return asyncio.run(ask())
 

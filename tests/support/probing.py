@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from triton_operator.probe.fetch import HttpClient
 
-def run_with(prober: Callable[[], Coroutine[Any, Any, None]], scene: Callable[[], Awaitable[None]]) -> None:
+
+def run_with(prober: Callable[[HttpClient], Coroutine[Any, Any, None]], scene: Callable[[], Awaitable[None]]) -> None:
     """Runs `scene` while `prober` runs, for at most a minute. Fails if the prober ends."""
 
     async def both() -> None:
-        task = asyncio.create_task(prober())
+        task = asyncio.create_task(prober(HttpClient()))
         try:
             async with asyncio.timeout(60):
                 await scene()

@@ -9,11 +9,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import aiohttp
-
 from triton_operator.api.servers import Change, ChangeOutcome, RunningServer
 
-from . import fetch
+from .fetch import HttpClient
 from .lanes import Lane
 from .model_control import make
 from .schedule import jittered
@@ -24,7 +22,7 @@ _PLACES = 256
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 300.0
 _RUNNING = ChangeOutcome("Running")
 _NOT_THERE = ChangeOutcome("Unreachable", "the API server doesn't confirm that its pod still has its address")
-Make = Callable[[aiohttp.ClientSession, RunningServer, Change], Awaitable[ChangeOutcome]]
+Make = Callable[[HttpClient, RunningServer, Change], Awaitable[ChangeOutcome]]
 
 
 @dataclass(eq=False)
@@ -112,7 +110,7 @@ class ModelChanges:
         if targets:
             self._wake()
 
-    async def run(self) -> None:
+    async def run(self, http: HttpClient) -> None:
         """Makes changes until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         lane, jobs = Lane(_PLACES), dict[_Target, asyncio.Task[None]]()
@@ -123,12 +121,12 @@ class ModelChanges:
             loop.call_soon_threadsafe(woken.set)
 
         self._wake = wake
-        async with fetch.session() as client, asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             while True:
                 woken.clear()
                 while self._new:
                     target = self._new.popleft()
-                    jobs[target] = tasks.create_task(self._change(client, target, lane))
+                    jobs[target] = tasks.create_task(self._change(http, target, lane))
                 for target, task in list(jobs.items()):
                     if target.ended:
                         task.cancel()
@@ -136,16 +134,17 @@ class ModelChanges:
                         del jobs[target]
                 await woken.wait()
 
-    async def _change(self, client: aiohttp.ClientSession, target: _Target, lane: Lane) -> None:
+    async def _change(self, http: HttpClient, target: _Target, lane: Lane) -> None:
         """Makes one change, again and again until the server answers. Raises only CancelledError."""
+        namespace = target.key.partition("/")[0]
         while True:
             if target.attempts:
                 await asyncio.sleep(jittered(min(_LAST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0**target.attempts)))
             target.attempts = min(target.attempts + 1, 16)
             try:
-                async with lane.place(target.key.partition("/")[0]):
+                async with lane.place(namespace):
                     if await asyncio.to_thread(self._holds_address, target.key, target.server):
-                        outcome = await self._make(client, target.server, target.change)
+                        outcome = await self._make(http.of(namespace), target.server, target.change)
                     else:
                         outcome = _NOT_THERE
             except Exception:

@@ -7,14 +7,13 @@ import logging
 import math
 import re
 
-import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from triton_operator.api.monitoring import Series
 from triton_operator.api.servers import Counters, ServerCounters, Subject
 
-from .fetch import FetchError, Limits, fetch
+from .fetch import FetchError, HttpClient, Limits, fetch
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ _FIELDS = {
 }
 
 
-async def counters(client: aiohttp.ClientSession, address: str, subject: Subject) -> ServerCounters:
+async def counters(client: HttpClient, address: str, subject: Subject) -> ServerCounters:
     """Returns the counters of `subject` from the metrics at `address` (host:port).
 
     Sums over versions and failure reasons, and tokens and streams over all labels. The cache is the fullest one. A

@@ -8,13 +8,10 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import aiohttp
-
 from triton_operator.api.servers import History, RunningServer, ServerCounters, Subject
 
-from . import fetch
 from .counters import LIMITS, counters
-from .fetch import FetchError
+from .fetch import FetchError, HttpClient
 from .lanes import Lane
 from .samples import Samples
 from .schedule import jittered
@@ -28,7 +25,7 @@ _MAX_SAMPLES = int(HISTORY_SECONDS / POLL_SECONDS) * 2
 _CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
 _CONCURRENT_SERVERS = 16
 """Servers of one TritonModel that are polled at the same time."""
-Read = Callable[[aiohttp.ClientSession, str, Subject], Awaitable[ServerCounters]]
+Read = Callable[[HttpClient, str, Subject], Awaitable[ServerCounters]]
 
 
 @dataclass(eq=False)
@@ -101,7 +98,7 @@ class LoadProbes:
             if group is not None:
                 group.removed = True
 
-    async def run(self) -> None:
+    async def run(self, http: HttpClient) -> None:
         """Polls until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
@@ -113,7 +110,7 @@ class LoadProbes:
             for group in self._groups.values():
                 group.polled = False
         self._wake = wake
-        async with fetch.session() as client, asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             while True:
                 woken.clear()
                 with self._lock:
@@ -121,23 +118,23 @@ class LoadProbes:
                     for group in groups:
                         group.polled = True
                 for group in groups:
-                    tasks.create_task(self._poll(client, group, fast, slow))
+                    tasks.create_task(self._poll(http.of(_namespace(group.key)), group, fast, slow))
                 await woken.wait()
 
-    async def _poll(self, client: aiohttp.ClientSession, group: _Group, fast: Lane, slow: Lane) -> None:
+    async def _poll(self, http: HttpClient, group: _Group, fast: Lane, slow: Lane) -> None:
         """Polls the servers of one TritonModel until it is forgotten."""
         loop = asyncio.get_running_loop()
         while not group.removed:
             began = loop.time()
-            async with (slow if group.slow else fast).place(group.key.partition("/")[0]):
+            async with (slow if group.slow else fast).place(_namespace(group.key)):
                 started = loop.time()
-                answered = await self._poll_once(client, group)
+                answered = await self._poll_once(http, group)
             group.slow = not answered or loop.time() - started > POLL_SECONDS
             if not group.removed:
                 self._on_poll(group.key)
             await asyncio.sleep(max(0.0, began + jittered(POLL_SECONDS) - loop.time()))
 
-    async def _poll_once(self, client: aiohttp.ClientSession, group: _Group) -> bool:
+    async def _poll_once(self, http: HttpClient, group: _Group) -> bool:
         """Polls each server once; returns whether all answered."""
         loop, places = asyncio.get_running_loop(), asyncio.Semaphore(_CONCURRENT_SERVERS)
         with self._lock:
@@ -147,7 +144,7 @@ class LoadProbes:
         async def poll(target: _Target) -> bool:
             try:
                 async with asyncio.timeout_at(end), places:
-                    counts = await self._read(client, target.server.metrics, subject)
+                    counts = await self._read(http, target.server.metrics, subject)
                 # A busy server counts at the end of its answer, after the request has waited.
                 at = loop.time()
             except (FetchError, TimeoutError) as error:
@@ -161,3 +158,7 @@ class LoadProbes:
             return True
 
         return all(await asyncio.gather(*map(poll, targets)))
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]

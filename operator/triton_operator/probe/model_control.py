@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import orjson
 
 from triton_operator.api.servers import Change, ChangeOutcome, RunningServer
 from triton_repository_check.text import one_line
 
 from . import grpc_call
-from .fetch import FetchError, Limits, fetch
+from .fetch import FetchError, HttpClient, Limits, fetch
 from .triton import repository_index
 
 _WORDS_MAX = 2000
@@ -36,7 +35,7 @@ class StuckError(Exception):
     """A model is still LOADING after the maximum time."""
 
 
-async def make(client: aiohttp.ClientSession, server: RunningServer, change: Change) -> ChangeOutcome:
+async def make(client: HttpClient, server: RunningServer, change: Change) -> ChangeOutcome:
     """Makes the change, and returns how it ended. Unloads nothing before every new model is ready. Never Running."""
     loaded: list[str] = []
     unloaded: list[str] = []
@@ -64,7 +63,7 @@ async def make(client: aiohttp.ClientSession, server: RunningServer, change: Cha
     return ended("Done")
 
 
-async def _load(client: aiohttp.ClientSession, server: RunningServer, name: str, seconds: float) -> None:
+async def _load(client: HttpClient, server: RunningServer, name: str, seconds: float) -> None:
     """Returns when the server serves the model. Raises RefusedError, StuckError or FetchError."""
     try:
         await _call(server, _LOAD, name, seconds)
@@ -75,7 +74,7 @@ async def _load(client: aiohttp.ClientSession, server: RunningServer, name: str,
         raise FetchError(f"no answer to the load of {name} within {seconds:g} s") from None
 
 
-async def _unload(client: aiohttp.ClientSession, server: RunningServer, name: str, seconds: float) -> None:
+async def _unload(client: HttpClient, server: RunningServer, name: str, seconds: float) -> None:
     """Returns when the model is gone, with the steps that only it needs. Triton finishes running requests first."""
     try:
         async with asyncio.timeout(seconds):
@@ -87,12 +86,12 @@ async def _unload(client: aiohttp.ClientSession, server: RunningServer, name: st
         raise FetchError(f"{name} isn't unloaded after {seconds:g} s") from None
 
 
-async def _states(client: aiohttp.ClientSession, server: RunningServer, name: str) -> set[str]:
+async def _states(client: HttpClient, server: RunningServer, name: str) -> set[str]:
     answer = await repository_index(client, server.address)
     return {entry.state for entry in answer.index if entry.name == name}
 
 
-async def _needed(client: aiohttp.ClientSession, server: RunningServer, roots: Sequence[str]) -> set[str]:
+async def _needed(client: HttpClient, server: RunningServer, roots: Sequence[str]) -> set[str]:
     """Returns `roots` and the steps of the ensembles among them, on this server. Raises FetchError or RefusedError."""
     needed, todo = set(roots), list(roots)
     while todo:

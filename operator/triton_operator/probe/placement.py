@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-import aiohttp
 import orjson
 
-from .fetch import FetchError, Limits, fetch
+from .fetch import FetchError, HttpClient, Limits, fetch
 
 LIMITS = Limits(connect_seconds=1.0, total_seconds=1.5, body_bytes=1 << 20)
 
 
-async def runs_on_cpu(client: aiohttp.ClientSession, address: str, model: str) -> bool:
+async def runs_on_cpu(client: HttpClient, address: str, model: str) -> bool:
     """Returns whether the server at `address` (host:port) runs all instances on the CPU. Raises FetchError."""
-    return parse(await fetch(client, "GET", f"http://{address}/v2/models/{quote(model, safe='')}/config", LIMITS))
+    body = await fetch(client, "GET", f"http://{address}/v2/models/{quote(model, safe='')}/config", LIMITS)
+    return parse(body)
 
 
 def parse(body: bytes) -> bool:

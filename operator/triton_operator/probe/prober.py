@@ -12,6 +12,7 @@ from triton_operator.api.servers import RunningServer
 
 from .changes import ModelChanges
 from .credentials import Headers
+from .fetch import HttpClient
 from .loads import LoadProbes
 from .placement import runs_on_cpu
 from .prometheus_probes import PrometheusProbes
@@ -67,14 +68,15 @@ class Prober:
 
     async def _main(self) -> None:
         parts = (self.servers.run, self.loads.run, self.changes.run, self.prometheuses.run)
-        await asyncio.gather(*map(_supervised, parts))
+        http = HttpClient()
+        await asyncio.gather(*(_supervised(run, http) for run in parts))
 
 
-async def _supervised(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _supervised(run: Callable[[HttpClient], Coroutine[Any, Any, None]], http: HttpClient) -> None:
     """Calls `run` again whenever it fails."""
     while True:
         try:
-            await run()
+            await run(http)
         except Exception:
             _log.exception("the prober failed; starting it again")
         await asyncio.sleep(_RESTART_SECONDS)

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from triton_operator.api.monitoring import Answer
 from triton_operator.api.status import timestamp
 
-from . import fetch
 from .credentials import Headers
+from .fetch import Get, HttpClient, blocking
 from .prometheus import LIMITS, Alerts, Client, Key, Measured, QueryError, Values
 from .schedule import Schedule, jittered, wait
 
@@ -167,7 +167,7 @@ class PrometheusProbes:
             if not source.readers:
                 del self._sources[url]
 
-    async def run(self) -> None:
+    async def run(self, http: HttpClient) -> None:
         """Polls until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
@@ -183,8 +183,8 @@ class PrometheusProbes:
         good = ThreadPoolExecutor(_THREADS, thread_name_prefix="prometheus")
         failed = ThreadPoolExecutor(_THREADS_OF_FAILED, thread_name_prefix="prometheus-failed")
         try:
-            async with fetch.session() as http, asyncio.TaskGroup() as tasks:
-                get = fetch.blocking(http, LIMITS)
+            async with asyncio.TaskGroup() as tasks:
+                get = blocking(http, LIMITS)
                 while True:
                     woken.clear()
                     self._schedule_due(schedule)
@@ -214,7 +214,7 @@ class PrometheusProbes:
     async def _probe(
         self,
         source: _Source,
-        get: fetch.Get,
+        get: Get,
         pool: ThreadPoolExecutor,
         schedule: Schedule[str],
         woken: asyncio.Event,

@@ -10,13 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import aiohttp
-
 from triton_operator.api.servers import RunningServer, ServerAnswers, Uncounted
 
-from . import fetch
 from .answer_cache import AnswerCache
-from .fetch import FetchError, UnusableError
+from .fetch import FetchError, HttpClient, UnusableError
 from .lanes import Lanes
 from .schedule import Schedule, server_delay, unready_delay, wait
 from .triton import READY, Answer, repository_index
@@ -30,10 +27,10 @@ _NO_ROOM = (
     "can't be stored: the stored answers of the servers in this namespace already use the namespace's share of the "
     "operator's memory"
 )
-Read = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
-Count = Callable[[aiohttp.ClientSession, str, str], Awaitable[Uncounted]]
-RunsOnCpu = Callable[[aiohttp.ClientSession, str, str], Awaitable[bool]]
-SaysNotReady = Callable[[aiohttp.ClientSession, str, str], Awaitable[bool]]
+Read = Callable[[HttpClient, str], Awaitable[Answer]]
+Count = Callable[[HttpClient, str, str], Awaitable[Uncounted]]
+RunsOnCpu = Callable[[HttpClient, str, str], Awaitable[bool]]
+SaysNotReady = Callable[[HttpClient, str, str], Awaitable[bool]]
 
 
 @dataclass(eq=False, slots=True)
@@ -178,7 +175,7 @@ class ServerProbes:
         if not silent:
             self._silent.pop(target.key, None)
 
-    async def run(self) -> None:
+    async def run(self, http: HttpClient) -> None:
         """Polls until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
@@ -192,7 +189,7 @@ class ServerProbes:
             for target in (target for group in self._targets.values() for target in group.values()):
                 target.polling = False
                 self._due_now.append(target)
-        async with fetch.session() as client, asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             while True:
                 woken.clear()
                 while self._due_now:
@@ -202,12 +199,13 @@ class ServerProbes:
                 for target in schedule.due(loop.time()):
                     if not target.removed:
                         target.polling = True
+                        client = http.of(target.key.partition("/")[0])
                         tasks.create_task(self._probe(client, target, schedule, lanes, woken))
                 await wait(woken, schedule.next())
 
     async def _probe(
         self,
-        client: aiohttp.ClientSession,
+        client: HttpClient,
         target: _Target,
         schedule: Schedule[_Target],
         lanes: Lanes,
@@ -245,7 +243,7 @@ class ServerProbes:
         if changed:
             self._on_change(target.key)
 
-    async def _uncounted(self, client: aiohttp.ClientSession, target: _Target, answer: Answer) -> Uncounted:
+    async def _uncounted(self, client: HttpClient, target: _Target, answer: Answer) -> Uncounted:
         """Returns the uncounted models of a server; the last ones if it doesn't answer."""
         if self._count is None or not target.entrypoint or not answer.all_ready:
             return target.uncounted
@@ -255,7 +253,7 @@ class ServerProbes:
             _log.debug("no statistics from %s: %s", target.server.pod, error)
             return target.uncounted
 
-    async def _on_cpu(self, client: aiohttp.ClientSession, target: _Target, answer: Answer) -> str | None:
+    async def _on_cpu(self, client: HttpClient, target: _Target, answer: Answer) -> str | None:
         """Returns the model that runs on the CPU although Triton prefers a GPU for it, as in `_Target.on_cpu`."""
         loaded = {entry.name for entry in answer.index if entry.state == READY}
         model = next((name for name in target.gpu_models if name in loaded), None)

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import orjson
 
 from triton_operator.api.servers import Uncounted
 
-from .fetch import FetchError, Limits, fetch
+from .fetch import FetchError, HttpClient, Limits, fetch
 
 LIMITS = Limits(connect_seconds=1.0, total_seconds=1.5, body_bytes=1 << 20)
 _MIN_REQUESTS = 50
@@ -19,9 +18,10 @@ _MIN_REQUESTS = 50
 _MAX_MODELS, _MAX_NAME = 20, 256
 
 
-async def uncounted(client: aiohttp.ClientSession, address: str, entrypoint: str) -> Uncounted:
+async def uncounted(client: HttpClient, address: str, entrypoint: str) -> Uncounted:
     """Returns the uncounted models among the entry model and its steps, at `address` (host:port). Raises FetchError."""
-    counts = parse(await fetch(client, "GET", f"http://{address}/v2/models/stats", LIMITS))
+    body = await fetch(client, "GET", f"http://{address}/v2/models/stats", LIMITS)
+    counts = parse(body)
     if all(counts.values()) or entrypoint not in counts:
         return ()
     body = await fetch(client, "GET", f"http://{address}/v2/models/{quote(entrypoint, safe='')}/config", LIMITS)

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import orjson
 
 from triton_operator.api.servers import UNLOADED, Index, IndexEntry
 
-from .fetch import Limits, UnusableError, fetch
+from .fetch import HttpClient, Limits, UnusableError, fetch
 
 LIMITS = Limits()
 MAX_ENTRIES = 2000
@@ -37,9 +36,10 @@ class Answer:
     """The models that a client or the operator has unloaded."""
 
 
-async def repository_index(client: aiohttp.ClientSession, address: str) -> Answer:
+async def repository_index(client: HttpClient, address: str) -> Answer:
     """Returns the models in the repository index of the server at `address` (host:port). Raises FetchError."""
-    return parse(await fetch(client, "POST", f"http://{address}/v2/repository/index", LIMITS))
+    body = await fetch(client, "POST", f"http://{address}/v2/repository/index", LIMITS)
+    return parse(body)
 
 
 def parse(body: bytes) -> Answer:

@@ -43,8 +43,7 @@ def read_all(page: str | bytes, models: Collection[str] = ("a",), **series: tupl
 
 def get_counters(address: str, subject: Subject) -> ServerCounters:
     async def run() -> ServerCounters:
-        async with fetch.session() as client:
-            return await counters.counters(client, address, subject)
+        return await counters.counters(fetch.HttpClient(), address, subject)
 
     return asyncio.run(run())
 

@@ -20,9 +20,9 @@ SERVER = RunningServer("uid", "pod", HOST, (0, True))
 
 def make(load: str = "new", unload: str = "", seconds: float = 1.0) -> ChangeOutcome:
     async def main() -> ChangeOutcome:
-        async with fetch.session() as client:
-            change = Change(tuple(load.split()), tuple(unload.split()), ("new",), seconds)
-            return await model_control.make(client, SERVER, change)
+        client = fetch.HttpClient()
+        change = Change(tuple(load.split()), tuple(unload.split()), ("new",), seconds)
+        return await model_control.make(client, SERVER, change)
 
     return asyncio.run(main())
 

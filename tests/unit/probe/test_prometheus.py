@@ -34,8 +34,8 @@ def asking(url: str, *namespaces: str, limits: Limits = LIMITS) -> Client:
 
     def get(address: str) -> bytes:
         async def within() -> bytes:
-            async with fetch.session() as http:
-                return await asyncio.to_thread(fetch.blocking(http, limits), address, {})
+            http = fetch.HttpClient()
+            return await asyncio.to_thread(fetch.blocking(http, limits), address, {})
 
         return asyncio.run(within())
 
@@ -175,6 +175,6 @@ def test_compressed_answer_is_small_on_the_wire() -> None:
 
 def test_reports_a_prometheus_that_refuses_connections() -> None:
     first = failure("http://127.0.0.1:9")
-    assert first.startswith("no usable answer from Prometheus at http://127.0.0.1:9: Cannot connect to host")
+    assert first.startswith("no usable answer from Prometheus at http://127.0.0.1:9: no connection to port 9")
     assert failure("http://127.0.0.1:9") == first
     assert failure("http://no.such.host.invalid:9")

@@ -58,8 +58,8 @@ def test_needs_evidence_that_the_model_answers(counts: dict[str, int], config: A
 )  # fmt: skip
 def test_rejects_statistics_that_are_not_from_triton(answer: bytes) -> None:
     async def run(address: str) -> Any:
-        async with fetch.session() as client:
-            return await uncounted(client, address, "net")
+        client = fetch.HttpClient()
+        return await uncounted(client, address, "net")
 
     with bad_servers.server("127.0.0.1", bad_servers.answers(answer), 0) as served, pytest.raises(FetchError):
         asyncio.run(run(served.address))

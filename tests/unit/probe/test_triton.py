@@ -19,8 +19,8 @@ READY = (IndexEntry("a", "1", "READY", ""),)
 
 def get_index(address: str) -> Answer:
     async def run() -> Answer:
-        async with fetch.session() as client:
-            return await triton.repository_index(client, address)
+        client = fetch.HttpClient()
+        return await triton.repository_index(client, address)
 
     return asyncio.run(run())
 
