@@ -1,14 +1,15 @@
-"""Reads the counters and gauges of a Triton server from its metrics."""
+"""Reads the counters and gauges of a Triton server from its metrics.
+
+Only the lines that are needed, with expressions that take linear time: a page may be large, or written by a stranger.
+"""
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import re
-
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from triton_operator.api.monitoring import Series
 from triton_operator.api.servers import Counters, ServerCounters, Subject
@@ -20,12 +21,30 @@ _log = logging.getLogger(__name__)
 LIMITS = Limits(connect_seconds=1.0, total_seconds=4.0, body_bytes=1 << 20)
 """A server under the load that needs more servers may take seconds for its metrics. The time is shorter than the one
 after which a server counts as silent (scaling/demand.py)."""
-_MAX_LINES = 2000
+_MAX_LINES, _MAX_LINE_BYTES = 2000, 4096
 _FIELDS = {
     "nv_inference_request_success": "success",
     "nv_inference_request_failure": "failure",
     "nv_inference_pending_request_count": "pending",
 }
+_NAME, _TEXT = "[a-zA-Z_][a-zA-Z0-9_]*", r'(?:[^"\\]|\\.)*'
+_LINE = re.compile(rf'(?:\{{((?:{_NAME}="{_TEXT}"(?:, *)?)*)\}})? +(\S+)(?: +-?[0-9]+)? *')
+"""A line after the name of its metric: labels, value, and perhaps a time."""
+_LABEL = re.compile(rf'(?<![a-zA-Z0-9_])({_NAME})="({_TEXT})"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a page, as Prometheus reads it."""
+
+    metric: str
+    labels: Mapping[str, str]
+    value: float
+
+    @property
+    def is_count(self) -> bool:
+        return math.isfinite(self.value) and self.value >= 0
 
 
 async def counters(client: HttpClient, address: str, subject: Subject) -> ServerCounters:
@@ -35,68 +54,76 @@ async def counters(client: HttpClient, address: str, subject: Subject) -> Server
     model that the server doesn't report is missing. Raises FetchError.
     """
     page = await fetch(client, "GET", f"http://{address}/metrics", LIMITS)
-    series = (subject.tokens, subject.streams, subject.cache)
-    # One search in the page, which may be large.
-    body = _lines(page, (*_FIELDS, *(name for named in series for one in named for name in one.names)))
+    return parse(page, subject)
+
+
+def parse(page: bytes, subject: Subject) -> ServerCounters:
+    """Returns the same from a page, which may not be Triton's. Raises FetchError."""
+    page = b"\n" + page
     models = {subject.entrypoint, *subject.steps}
     sums: dict[str, dict[str, float]] = {}
-    for sample in _samples(body, tuple(_FIELDS)):
-        if (model := sample.labels.get("model", "")) in models:
-            if not _is_count(sample):
-                raise FetchError(f"not Triton's metrics: {sample.name} is {sample.value}"[:300])
+    for line in _lines(page, _FIELDS):
+        if (model := line.labels.get("model", "")) in models:
+            if not line.is_count:
+                raise FetchError(f"not Triton's metrics: {line.metric} is {line.value}"[:300])
             counts = sums.setdefault(model, dict.fromkeys(_FIELDS.values(), 0.0))
-            counts[_FIELDS[sample.name]] += sample.value
-    tokens, streams, cache = (_values(body, named, address) for named in series)
+            counts[_FIELDS[line.metric]] += line.value
+    tokens, streams, cache = (_values(page, named) for named in (subject.tokens, subject.streams, subject.cache))
     models_counters = {model: Counters(**counts) for model, counts in sums.items()}
     return ServerCounters(models_counters, sum(tokens), sum(streams), max(cache, default=0.0))
 
 
-def _values(body: bytes, series: tuple[Series, ...], address: str) -> list[float]:
+def _values(page: bytes, series: tuple[Series, ...]) -> list[float]:
     """Returns the values of these series; NaN if they can't be read, because the requests count anyway."""
-    if not series:
-        return []
     try:
-        samples = _samples(body, tuple(name for one in series for name in one.names))
+        lines = _lines(page, [name for one in series for name in one.names])
     except FetchError as error:
-        _log.debug("no such series from %s: %s", address, error)
+        _log.debug("no such series: %s", error)
         return [math.nan]
     wanted = [
-        sample
-        for sample in samples
-        if any(sample.name in one.names and {*one.labels} <= sample.labels.items() for one in series)
+        line
+        for line in lines
+        if any(line.metric in one.names and {*one.labels} <= line.labels.items() for one in series)
     ]
-    return [sample.value for sample in wanted] if all(map(_is_count, wanted)) else [math.nan]
+    return [line.value for line in wanted] if all(line.is_count for line in wanted) else [math.nan]
 
 
-def _is_count(sample: Sample) -> bool:
-    return math.isfinite(sample.value) and sample.value >= 0
+def _lines(page: bytes, metrics: Iterable[str]) -> list[_Line]:
+    """Returns the lines of these metrics on a page. Raises FetchError."""
+    lines: list[_Line] = []
+    for metric in dict.fromkeys(metrics):
+        for rest in _rests(page, metric.encode()):
+            if len(lines) == _MAX_LINES:
+                raise FetchError(f"the metrics have more than {_MAX_LINES} lines of {', '.join(metrics)}"[:300])
+            lines.append(_line(metric, rest))
+    return lines
 
 
-def _samples(body: bytes, metrics: tuple[str, ...]) -> list[Sample]:
-    """Returns the samples of these metrics on a page. Raises FetchError."""
-    lines = _lines(body, metrics)
-    if lines.count(b"\n") > _MAX_LINES:
-        raise FetchError(f"the metrics have more than {_MAX_LINES} lines of {', '.join(metrics)}")
+def _rests(page: bytes, metric: bytes) -> Iterator[bytes]:
+    """Yields the lines of a metric, each without its name. The first line of a page is after a line feed, too."""
+    start = b"\n" + metric
+    found = page.find(start)
+    while found >= 0:
+        name_end = found + len(start)
+        end = page.find(b"\n", name_end)
+        end = len(page) if end < 0 else end
+        if page[name_end : name_end + 1] in (b"{", b" "):
+            yield page[name_end:end]
+        found = page.find(start, end)
+
+
+def _line(metric: str, rest: bytes) -> _Line:
+    if len(rest) > _MAX_LINE_BYTES:
+        raise FetchError(f"not Triton's metrics: a line of {metric} has more than {_MAX_LINE_BYTES >> 10} KiB"[:300])
     try:
-        families = list(text_string_to_metric_families(lines.decode()))
-    except ValueError as error:
-        raise FetchError(f"not Triton's metrics: {error}"[:300]) from None
-    samples = [sample for family in families for sample in family.samples]
-    for sample in samples:
-        if sample.name not in metrics:
-            raise FetchError(f"not Triton's metrics: {sample.name}"[:300])
-    return samples
+        found = _LINE.fullmatch(rest.decode())
+        if found is None:
+            raise ValueError(metric)
+        labels = {name: _ESCAPED.sub(_unescaped, text) for name, text in _LABEL.findall(found[1] or "")}
+        return _Line(metric, labels, float(found[2]))
+    except ValueError:
+        raise FetchError(f"not Triton's metrics: a line of {metric} can't be read"[:300]) from None
 
 
-def _lines(page: bytes, metrics: tuple[str, ...]) -> bytes:
-    """Returns the lines of these metrics."""
-    return b"".join(match[0] + b"\n" for match in _pattern(metrics).finditer(page))
-
-
-@functools.lru_cache(maxsize=256)
-def _pattern(metrics: tuple[str, ...]) -> re.Pattern[bytes]:
-    """Returns the pattern of the lines of these metrics.
-
-    Parsing every line of a server with many models would cost more than the request.
-    """
-    return re.compile(rf"^(?:{'|'.join(map(re.escape, metrics))})[{{ ][^\n]*$".encode(), re.MULTILINE)
+def _unescaped(found: re.Match[str]) -> str:
+    return "\n" if found[1] == "n" else found[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -43,7 +44,8 @@ def read_all(page: str | bytes, models: Collection[str] = ("a",), **series: tupl
 
 def get_counters(address: str, subject: Subject) -> ServerCounters:
     async def run() -> ServerCounters:
-        return await counters.counters(fetch.HttpClient(), address, subject)
+        client = fetch.HttpClient()
+        return await counters.counters(client, address, subject)
 
     return asyncio.run(run())
 
@@ -168,3 +170,29 @@ def test_reports_an_error_for_a_misbehaving_server(
     monkeypatch.setattr(counters, "LIMITS", Limits(0.5, 0.5, 1 << 20))
     with bad_servers.server("127.0.0.1", behave, 0) as served, pytest.raises(FetchError):
         get_counters(served.address, Subject("a"))
+
+
+def test_a_long_line_is_not_read() -> None:
+    """A parser that looks at the rest of the line for each label takes minutes for 1 MiB."""
+    labels = ",".join(f'l{n}="x"' for n in range(100_000))
+    with pytest.raises(FetchError, match="a line of nv_inference_request_success has more than 4 KiB"):
+        read(f'nv_inference_request_success{{model="a",{labels}}} 1\n'[: (1 << 20) - 10])
+
+
+@pytest.mark.parametrize("part", [
+    "\n", "nv_inference_request_succesX", "\nnv_inference_request_succes", "\nnv_inference_request_success",
+    'nv_inference_request_success{model="',
+])  # fmt: skip
+def test_a_page_of_one_part_takes_milliseconds(part: str) -> None:
+    """With quadratic time it would take minutes."""
+    subject = Subject("a", tokens=(Series("nv_inference_request_successes"),))
+    page = (part * ((1 << 20) // len(part))).encode()
+    began = time.process_time()
+    with contextlib.suppress(FetchError):
+        counters.parse(page, subject)
+    assert time.process_time() - began < 5
+
+
+def test_reads_escaped_labels_times_and_spaces() -> None:
+    page = 'nv_inference_request_success{model="a\\"\\\\\\nb", version="1",} 3 1700000000\n'
+    assert read(page, ['a"\\\nb']) == {'a"\\\nb': Counters(success=3)}
