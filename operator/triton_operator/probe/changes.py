@@ -113,7 +113,7 @@ class ModelChanges:
     async def run(self, http: HttpClient) -> None:
         """Makes changes until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
-        lane, jobs = Lane(_PLACES), dict[_Target, asyncio.Task[None]]()
+        lane, jobs = Lane(_PLACES, http.turns), dict[_Target, asyncio.Task[None]]()
         with self._lock:
             self._new = deque(t for group in self._targets.values() for t in group.values() if t.outcome == _RUNNING)
 

@@ -54,7 +54,8 @@ async def counters(client: HttpClient, address: str, subject: Subject) -> Server
     model that the server doesn't report is missing. Raises FetchError.
     """
     page = await fetch(client, "GET", f"http://{address}/metrics", LIMITS)
-    return parse(page, subject)
+    with client.taking_time():
+        return parse(page, subject)
 
 
 def parse(page: bytes, subject: Subject) -> ServerCounters:

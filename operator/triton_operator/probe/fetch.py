@@ -11,12 +11,15 @@ import base64
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 
 from triton_operator.shares import Shares
+
+from .turns import Turns
 
 _TOTAL_BYTES = 32 << 20
 """If all bodies that are being read take more, each namespace is limited to its share."""
@@ -60,18 +63,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends the requests for one namespace, whose answers take memory that all namespaces share.
+    """Sends the requests for one namespace, whose answers take time and memory that all namespaces share.
 
     It uses no proxy, keeps no connection and no cookie, and decompresses nothing. For one event loop.
     """
 
     namespace: str = ""
+    turns: Turns = field(default_factory=Turns)
     bodies: Shares = field(default_factory=lambda: Shares(_TOTAL_BYTES))
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
 
     def of(self, namespace: str) -> HttpClient:
         """Returns the client for another namespace."""
         return replace(self, namespace=namespace)
+
+    def taking_time(self) -> AbstractContextManager[None]:
+        """Returns a context for computing with an answer, in which nothing else may run."""
+        return self.turns.taking(self.namespace)
 
 
 async def fetch(
@@ -107,7 +115,8 @@ async def fetch(
                 complete = False
                 while not complete:
                     data = await reader.read(_READ_BYTES)
-                    complete = answer.add(data)
+                    with client.taking_time():
+                        complete = answer.add(data)
                 return bytes(answer.body)
     except TimeoutError:
         raise FetchError(f"no complete answer within {limits.total_seconds:g} s") from None

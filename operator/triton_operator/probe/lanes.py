@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 
 from triton_operator.fairness import FairQueue
 
+from .turns import Turns
+
 FAST, SLOW = 64, 32
 FAST_PER_MODEL = 8
 """Maximum number of servers of one TritonModel in the fast lane."""
@@ -20,8 +22,8 @@ class Lanes:
     In each lane the namespaces take turns. For one event loop.
     """
 
-    def __init__(self) -> None:
-        self._fast, self._slow = Lane(FAST), Lane(SLOW)
+    def __init__(self, turns: Turns) -> None:
+        self._fast, self._slow = Lane(FAST, turns), Lane(SLOW, turns)
         self._per_model = Counter[str]()
 
     @contextlib.asynccontextmanager
@@ -39,14 +41,19 @@ class Lanes:
 
 
 class Lane:
-    """A number of places, which the namespaces share. For one event loop."""
+    """A number of places, which the namespaces share. For one event loop.
 
-    def __init__(self, places: int) -> None:
+    `turns`: when a namespace may have one.
+    """
+
+    def __init__(self, places: int, turns: Turns) -> None:
+        self._turns = turns
         self._queue = FairQueue[str, tuple[str, asyncio.Future[None]]](places)
 
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:
         """Waits for a place, and holds it until the context ends."""
+        await self._turns.wait(namespace)
         admission = asyncio.get_running_loop().create_future()
         self._queue.put(namespace, (namespace, admission))
         self._admit()

@@ -105,7 +105,7 @@ class LoadProbes:
         def wake() -> None:
             loop.call_soon_threadsafe(woken.set)
 
-        fast, slow = Lane(_CONCURRENT_POLLS), Lane(_CONCURRENT_SLOW_POLLS)
+        fast, slow = Lane(_CONCURRENT_POLLS, http.turns), Lane(_CONCURRENT_SLOW_POLLS, http.turns)
         with self._lock:
             for group in self._groups.values():
                 group.polled = False

@@ -14,7 +14,8 @@ LIMITS = Limits(connect_seconds=1.0, total_seconds=1.5, body_bytes=1 << 20)
 async def runs_on_cpu(client: HttpClient, address: str, model: str) -> bool:
     """Returns whether the server at `address` (host:port) runs all instances on the CPU. Raises FetchError."""
     body = await fetch(client, "GET", f"http://{address}/v2/models/{quote(model, safe='')}/config", LIMITS)
-    return parse(body)
+    with client.taking_time():
+        return parse(body)
 
 
 def parse(body: bytes) -> bool:

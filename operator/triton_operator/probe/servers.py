@@ -184,7 +184,7 @@ class ServerProbes:
 
         self._wake = wake
         schedule: Schedule[_Target] = Schedule()
-        lanes = Lanes()
+        lanes = Lanes(http.turns)
         with self._lock:
             for target in (target for group in self._targets.values() for target in group.values()):
                 target.polling = False

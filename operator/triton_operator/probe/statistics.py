@@ -21,7 +21,8 @@ _MAX_MODELS, _MAX_NAME = 20, 256
 async def uncounted(client: HttpClient, address: str, entrypoint: str) -> Uncounted:
     """Returns the uncounted models among the entry model and its steps, at `address` (host:port). Raises FetchError."""
     body = await fetch(client, "GET", f"http://{address}/v2/models/stats", LIMITS)
-    counts = parse(body)
+    with client.taking_time():
+        counts = parse(body)
     if all(counts.values()) or entrypoint not in counts:
         return ()
     body = await fetch(client, "GET", f"http://{address}/v2/models/{quote(entrypoint, safe='')}/config", LIMITS)

@@ -39,7 +39,8 @@ class Answer:
 async def repository_index(client: HttpClient, address: str) -> Answer:
     """Returns the models in the repository index of the server at `address` (host:port). Raises FetchError."""
     body = await fetch(client, "POST", f"http://{address}/v2/repository/index", LIMITS)
-    return parse(body)
+    with client.taking_time():
+        return parse(body)
 
 
 def parse(body: bytes) -> Answer:

@@ -11,6 +11,7 @@ import pytest
 
 from support.probing import until
 from triton_operator.probe.lanes import Lane, Lanes
+from triton_operator.probe.turns import Turns
 
 
 class Visitors:
@@ -48,7 +49,7 @@ async def leave(*tasks: asyncio.Task[None]) -> None:
 @pytest.mark.parametrize("namespace", ["a", "b"])
 def test_a_cancelled_wait_takes_no_place(namespace: str) -> None:
     async def scene() -> None:
-        visitors = Visitors(Lane(1))
+        visitors = Visitors(Lane(1, Turns()))
         first = visitors.come("a")
         await until(lambda: visitors.inside == ["a"])
         waiting = [visitors.come(namespace) for _ in range(20)]
@@ -64,7 +65,7 @@ def test_a_cancelled_wait_takes_no_place(namespace: str) -> None:
 
 def test_a_wait_that_is_cancelled_when_it_is_admitted_frees_its_place() -> None:
     async def scene() -> None:
-        visitors = Visitors(Lane(1))
+        visitors = Visitors(Lane(1, Turns()))
         first = visitors.come("a")
         await until(lambda: visitors.inside == ["a"])
         second = visitors.come("a")
@@ -83,7 +84,7 @@ def test_a_wait_that_is_cancelled_when_it_is_admitted_frees_its_place() -> None:
 
 def test_lanes_have_all_places_after_many_cancelled_polls() -> None:
     async def scene() -> None:
-        lanes, inside = Lanes(), set[str]()
+        lanes, inside = Lanes(Turns()), set[str]()
 
         async def poll(key: str) -> None:
             async with lanes.place(key, slow=True):
