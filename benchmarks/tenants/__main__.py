@@ -31,7 +31,7 @@ from support.live import percentile
 from support.machine import machine
 from support.people import apply_folder, bind, bind_editor
 
-from . import archive, elsewhere, limited, scraped
+from . import archive, elsewhere, limited, polls, scraped
 from .attack import NAMESPACE
 from .others import STEADY, Latencies, OtherTenants
 
@@ -199,6 +199,7 @@ def measure(plane: ControlPlane, folder: Path, options: argparse.Namespace, say:
             "cores": used,
             "events_of_one_model": events,
             "requests_to_a_rogue_prometheus": int(servers.send("counts")),
+            "polls": polls.all_attacks(min(options.window, 20.0), say),
             "validate_rss_mib": round(max((c.rss_mib for c in checked), default=0)),
             "validate_seconds": round(max((c.seconds for c in checked), default=0), 1),
             "tracebacks": operator.operator.log.count("Traceback"),
