@@ -188,6 +188,18 @@ def test_says_only_what_died_where_repair_is_report(repository: Path, busybox: P
         assert server.told == []
 
 
+def test_a_line_of_the_list_is_no_flag_beside_the_model(repository: Path, busybox: Path, tmp_path: Path) -> None:
+    """Others may have written the list."""
+    models = ["one", "two --log-verbose=1", "--log-verbose=2", "* --log-verbose=3"]
+    with watched(repository, busybox, tmp_path, models=models, ready=False) as server:
+        eventually(lambda: "Started HTTPService" in server.log(), 60, server.log)
+        words = server.shell("tr '\\0' '\\n' </proc/1/cmdline").splitlines()
+        assert [word for word in words if "verbose" in word or "load-model" in word] == [
+            "--load-model=one", "--load-model=--log-verbose=2",
+        ]  # fmt: skip
+        assert server.infer("one") == 200
+
+
 def test_changes_no_variable_of_the_users(repository: Path, busybox: Path, tmp_path: Path) -> None:
     with watched(repository, busybox, tmp_path, models=["one"]) as server:
         assert "server=mine" in server.shell("tr '\\0' '\\n' </proc/1/environ").splitlines()

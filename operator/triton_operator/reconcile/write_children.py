@@ -24,7 +24,7 @@ from triton_operator.plan import (
     port_cleanup,
 )
 from triton_operator.pods import Problem
-from triton_operator.render import children, newer_fields
+from triton_operator.render import children, load_models, newer_fields
 
 from .contests import HeldBack
 from .lacking import Lacking
@@ -292,7 +292,10 @@ def _needs(obj: Any) -> set[Identity]:
     """Returns the objects without which pods must not start; none for what isn't a Deployment."""
     if obj["kind"] != kinds.DEPLOYMENT.kind:
         return set()
-    account = str(obj["spec"]["template"]["spec"].get("serviceAccountName", ""))
-    # The ConfigMap with the models has the account's name.
-    named = {(kind.kind, account) for kind in (kinds.SERVICE_ACCOUNT, kinds.CONFIG_MAP)}
-    return {*named, (kinds.NETWORK_POLICY.kind, obj["metadata"]["name"])}
+    name, pod_spec = obj["metadata"]["name"], obj["spec"]["template"]["spec"]
+    needed = {
+        (kinds.NETWORK_POLICY.kind, name),
+        (kinds.SERVICE_ACCOUNT.kind, str(pod_spec.get("serviceAccountName", ""))),
+    }
+    # A ConfigMap of others with its name would decide which models the servers load.
+    return {*needed, (kinds.CONFIG_MAP.kind, names.account(name))} if load_models.key_of(pod_spec) else needed

@@ -280,10 +280,11 @@ measure() {
 clean "$@"
 # Where the hard limit is lower, threads get that. glibc reads the soft limit when tritonserver starts.
 ulimit -S -s 1048576 2>/dev/null || ulimit -S -s "$(ulimit -H -s)"
-# The models of spec.server.loadModels, one in a line, without white space. The variable is that of a subshell.
+# The models of spec.server.loadModels, one in a line, without white space. What comes after white space would be a flag of
+# its own, so such a line isn't read: not the operator has written it. The variables are those of a subshell.
 if [ -f /.triton-operator/load-models/models ]; then
   set -f
-  set -- "$@" $(while read -r model; do echo "--load-model=$model"; done </.triton-operator/load-models/models)
+  set -- "$@" $(while read -r model rest; do [ "$rest" ] || echo "--load-model=$model"; done </.triton-operator/load-models/models)
   set +f
 fi
 watch "$@" &

@@ -82,6 +82,24 @@ def test_runs_no_server_with_a_foreign_service_account(api: Api, operator: Opera
     assert api.get("ServiceAccount", ACCOUNT)["metadata"]["ownerReferences"]
 
 
+@pytest.mark.parametrize("account", ["default", None], ids=["another account", "its own account"])
+def test_runs_no_server_with_a_foreign_list_of_models(account: str | None, api: Api, operator: Operator) -> None:
+    """A user who may only create ConfigMaps would decide which models the servers load."""
+    metadata = {"name": ACCOUNT, "namespace": api.namespace}
+    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"models": "mine\n"}})
+    template = {"spec": {"serviceAccountName": account}} if account else {}
+    make(api, entrypoint="det", server={"modelControl": "explicit", "loadModels": ["det"]}, podTemplate=template)
+    assert f"ConfigMap {api.namespace}/{ACCOUNT} exists" in progressing(api, "NameTaken")["message"]
+    assert not api.find("Deployment", gen.NAME)
+    # Pods that mount no list don't need it.
+    api.patch("TritonModel", gen.NAME, {"spec": {"entrypoint": None}})
+    eventually(lambda: api.find("Deployment", gen.NAME), SOON, lambda: operator.log)
+    api.patch("TritonModel", gen.NAME, {"spec": {"entrypoint": "det"}})
+    progressing(api, "NameTaken")
+    api.delete("ConfigMap", ACCOUNT)
+    progressing(api, "RollingOut")
+
+
 def test_never_creates_a_service_account_with_the_tritonmodels_own_name(api: Api, operator: Operator) -> None:
     """A foreign RoleBinding or cloud identity may refer to a ServiceAccount that doesn't exist yet."""
     make(api)
