@@ -80,7 +80,10 @@ class Node:
     def add_row(self, name: str, row: TextRow) -> None:
         """Adds the values in `row` to the field `name`."""
         values = self.fields.get(name)
-        self.fields[name] = [*values, *row] if values else row
+        if isinstance(values, list) and values:
+            values.extend(row)
+        else:
+            self.fields[name] = [*values, *row] if values else row
 
     def find(self, *path: str | int) -> Node:
         """Returns the node at `path`, or its nearest ancestor that the text contains.

@@ -275,6 +275,7 @@ LARGE_CONFIGURATIONS = {
     "quotes": '"' * BYTES,
     "parameters": "".join(f' parameters {{ key: "{n}" value: {{ string_value: "a" }} }}' for n in range(MANY)),
     "versions": f"version_policy {{ specific {{ versions: {list(range(MANY))} }} }}",
+    "lists of one number": f'backend: "python" input {{ name: "i" data_type: TYPE_FP32 {"dims: [1] " * 80_000} }}',
     "comments": "# a comment\n" * (BYTES // 14),
     "blanks": " " * BYTES,
 }
