@@ -8,20 +8,26 @@ from typing import Generic, TypeVar
 
 F = TypeVar("F", bound=Hashable)
 T = TypeVar("T")
+_MOST_DEBT = 5.0
+"""How much more than others a flow may have cost. It comes next when each of them has caught up with that."""
 
 
 class FairQueue(Generic[F, T]):
     """Shares a number of `seats` between the flows that have waiting items. Not thread-safe.
 
-    The flows take turns, and the items of one flow are first in, first out. A flow gets another seat only while more
-    seats are free than it occupies: of 8 seats the first flow gets 4, the second 2. So a new flow usually finds a free
-    seat, and doesn't have to wait until another flow's item is done.
+    The flow whose items have cost least comes next, as in Linux' scheduler; of those that have cost the same, the flows
+    take turns. The items of one flow are first in, first out. A flow gets another seat only while more seats are free
+    than it occupies: of 8 seats the first flow gets 4, the second 2. So a new flow usually finds a free seat, and
+    doesn't have to wait until another flow's item is done.
     """
 
     def __init__(self, seats: int) -> None:
         self._free = seats
         self._occupied = Counter[F]()
         self._waiting: dict[F, deque[T]] = {}
+        self._costs: dict[F, float] = {}
+        self._least = 0.0
+        """The cost of the last flow that came next. Time without items is no credit, so none begins with less."""
 
     def __len__(self) -> int:
         """Returns the number of waiting items."""
@@ -29,14 +35,17 @@ class FairQueue(Generic[F, T]):
 
     def put(self, flow: F, item: T) -> None:
         """Adds an item, which waits for a seat."""
+        if flow not in self._waiting:
+            self._costs[flow] = max(self._costs.get(flow, 0.0), self._least)
         self._waiting.setdefault(flow, deque()).append(item)
 
     def take(self) -> T | None:
         """Gives the next item a seat until `leave`, and returns it; None if no waiting item may have a seat."""
-        # This skips few flows, because each skipped flow has a seat.
-        flow = next((flow for flow in self._waiting if self._occupied[flow] < self._free), None)
+        entitled = (flow for flow in self._waiting if self._occupied[flow] < self._free)
+        flow = min(entitled, key=self._costs.__getitem__, default=None)
         if flow is None:
             return None
+        self._least = max(self._least, self._costs[flow])
         items = self._waiting.pop(flow)
         item = items.popleft()
         if items:
@@ -45,12 +54,15 @@ class FairQueue(Generic[F, T]):
         self._occupied[flow] += 1
         return item
 
-    def leave(self, flow: F) -> None:
-        """Frees the seat of an item of `flow`."""
+    def leave(self, flow: F, cost: float = 0.0) -> None:
+        """Frees the seat of an item of `flow`. `cost`: what the item has cost, such as its seconds of CPU time."""
         self._free += 1
+        self._costs[flow] = min(self._costs[flow] + cost, self._least + _MOST_DEBT)
         self._occupied[flow] -= 1
         if not self._occupied[flow]:
             del self._occupied[flow]
+            if flow not in self._waiting and self._costs[flow] <= self._least:
+                del self._costs[flow]
 
 
 class TokenBuckets(Generic[F]):

@@ -54,6 +54,52 @@ def test_new_flow_gets_a_seat_at_once_despite_many_items_of_another() -> None:
     assert taken(queue) == ["e0"], "the flows before it have their share"
 
 
+def shares(costs: dict[str, float], seconds: float) -> dict[str, float]:
+    """Returns the time of each flow on one seat if items of this cost always wait."""
+    queue, used = filled(1, **dict.fromkeys(costs, 2)), Counter[str]()
+    while used.total() < seconds:
+        flow = queue.take()[0]  # type: ignore[index]
+        queue.put(flow, flow)
+        queue.leave(flow, costs[flow])
+        used[flow] += costs[flow]  # type: ignore[assignment]
+    return dict(used)
+
+
+def test_flows_share_the_cost_and_not_the_turns() -> None:
+    used = shares({"a": 1.0, "b": 0.1, "c": 0.01}, 300)
+    assert all(abs(part - 100) <= 1 for part in used.values()), used
+
+
+def test_a_flow_alone_gets_every_turn_and_gives_way_to_one_that_comes() -> None:
+    queue = filled(1, a=1000)
+    for _ in range(100):
+        assert queue.take() is not None
+        queue.leave("a", 1.0)
+    order = []
+    for number in range(50):
+        queue.put("b", f"b{number}")
+    for _ in range(60):
+        order.append((item := queue.take() or "")[0])
+        queue.leave(item[0], 1.0 if item[0] == "a" else 0.1)
+    # The time before counts neither for nor against one of them.
+    assert 40 <= Counter(order)["b"] <= 56
+    assert order[:2] in (["a", "b"], ["b", "a"], ["b", "b"])
+
+
+def test_debt_has_a_maximum_and_is_not_lost_without_items() -> None:
+    queue = filled(2, a=1, b=1)
+    assert taken(queue) == ["a0", "b0"]
+    queue.leave("a", 1000.0)
+    queue.leave("b", 1.0)
+    queue.put("a", "a1")
+    order = ""
+    for number in range(9):
+        queue.put("b", f"b{number}")
+        order += (item := queue.take() or "")[0]
+        queue.leave(item[0], 1.0)
+    assert order == "bbbbabbbb"
+
+
 @pytest.mark.parametrize("seats", [1, 2, 3])
 def test_single_flow_always_gets_a_seat(seats: int) -> None:
     assert taken(filled(seats, a=5))[:1] == ["a0"]

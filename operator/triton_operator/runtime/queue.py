@@ -14,7 +14,7 @@ BURST, INTERVAL = 20, 0.5
 class WorkQueue:
     """A queue that contains each key at most once, like client-go's work queue.
 
-    - Namespaces share the `workers` fairly (`FairQueue`).
+    - Namespaces share the `workers` and their CPU time fairly (`FairQueue`).
     - A token bucket limits how often a key can be taken.
     - A key that is added while a worker has it returns to the queue when the worker is done.
     - `waited(seconds)` is called when a key is taken, with the seconds since it was due.
@@ -94,13 +94,14 @@ class WorkQueue:
         self._working.add(key)
         return key
 
-    def done(self, key: str, written: Collection[str] = ()) -> None:
+    def done(self, key: str, written: Collection[str] = (), seconds: float = 0.0) -> None:
         """Marks the work on `key` as done.
 
         `written`: versions of the objects that the worker wrote itself. Their events don't bring the key back.
+        `seconds`: the CPU time that the work took.
         """
         self._working.discard(key)
-        self._due.leave(_namespace(key))
+        self._due.leave(_namespace(key), seconds)
         self._changed.set()
         if self._dirty.pop(key, set()).difference(written):
             self.add(key)

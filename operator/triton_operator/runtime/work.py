@@ -45,14 +45,14 @@ class Workers:
         while True:
             key = await self._queue.take()
             started = self._busy_since[key] = time.monotonic()
-            result = None
+            result, seconds = None, 0.0
             try:
-                result = await loop.run_in_executor(self._pool, self._reconcile, reconcile, key)
+                result, seconds = await loop.run_in_executor(self._pool, self._timed, reconcile, key)
                 self._after(key, result)
             finally:
                 self._metrics.seconds.observe(time.monotonic() - started)
                 self._busy_since.pop(key, None)
-                self._queue.done(key, result.written if result else ())
+                self._queue.done(key, result.written if result else (), seconds)
 
     async def retry_refused(self) -> None:
         """Retries one forbidden key every few seconds, until it is cancelled.
@@ -81,6 +81,12 @@ class Workers:
     def busy_seconds(self) -> float:
         """Returns the run time of the longest running reconcile, in seconds; 0 if there is none."""
         return max((time.monotonic() - since for since in self._busy_since.values()), default=0.0)
+
+    def _timed(self, reconcile: Callable[[str], Result], key: str) -> tuple[Result | None, float]:
+        """Runs one reconcile in a worker's thread. Returns its result and its CPU time in seconds."""
+        began = time.thread_time()
+        result = self._reconcile(reconcile, key)
+        return result, time.thread_time() - began
 
     def _reconcile(self, reconcile: Callable[[str], Result], key: str) -> Result | None:
         """Runs one reconcile in a worker's thread; returns None if it must be retried.
