@@ -87,7 +87,15 @@ def render(
         objects += rendering.render(model, choose(model, None, choices))
         for note in _notes(model, document, bool(choices.entrypoint)):
             click.echo(one_line(f"{model.key}: {note}"), err=True)
-    click.echo(yaml.dump_all(objects, Dumper=PlainDumper, sort_keys=False, allow_unicode=True), nl=False)
+    text = _dumped(objects, ascii_only=False)
+    # YAML allows characters that change the direction of the text on a terminal.
+    if not text.replace("\n", "").isprintable():
+        text = _dumped(objects, ascii_only=True)
+    click.echo(text, nl=False)
+
+
+def _dumped(objects: list[dict[str, Any]], *, ascii_only: bool) -> str:
+    return str(yaml.dump_all(objects, Dumper=PlainDumper, sort_keys=False, allow_unicode=not ascii_only))
 
 
 def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> list[str]:

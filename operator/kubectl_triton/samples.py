@@ -98,7 +98,8 @@ def ask(url: str, requests: Mapping[str, Mapping[str, str]], read: Callable[[Map
     """
     from triton_operator.probe.fetch import FetchError  # the import of the HTTP client takes a tenth of a second
 
-    address = re.sub(r"//[^/@]*@", "//", url)
+    # Also where a character of the password isn't encoded, and ends the name of the host.
+    address = re.sub(r"//.*@", "//", url)
     urls = [
         f"{url.rstrip('/')}/api/v1/{'query_range' if 'step' in parameters else 'query'}?{urlencode(parameters)}"
         for parameters in requests.values()
