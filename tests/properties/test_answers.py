@@ -96,8 +96,15 @@ _SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 @given(begin=st.sampled_from([_SETTINGS, _SETTINGS, b""]), parts=st.lists(frames(), max_size=20))
 def test_any_frames_are_an_answer_or_an_error(sends: Sends, begin: bytes, parts: list[bytes]) -> None:
     address = sends(begin + b"".join(parts))
-    with contextlib.suppress(FetchError, grpc_call.StatusError, TimeoutError):
-        asyncio.run(grpc_call.call(address, "/a.B/C", b"", 20))
+
+    async def ask() -> None:
+        """Two calls on one connection, the second of which is larger than what a server allows at first."""
+        async with contextlib.aclosing(grpc_call.Channel(address, 64 << 10)) as channel:
+            for size in (0, 100_000):
+                with contextlib.suppress(FetchError, grpc_call.StatusError, TimeoutError):
+                    await channel.call("/a.B/C", bytes(size), 20)
+
+    asyncio.run(ask())
 
 
 # Metrics

@@ -23,7 +23,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     - `configs`: text of the ModelConfig by model.
     - `failures`: why a model doesn't load.
     - `delay`: seconds that each load takes.
-    - `calls`: the requests that change models.
+    - `calls`: the requests that change models. `peers`: the addresses of clients that read a configuration.
     """
 
     index: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -32,6 +32,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     failures: dict[str, str] = field(default_factory=dict)
     delay: float = 0.0
     calls: list[str] = field(default_factory=list)
+    peers: set[str] = field(default_factory=set)
     port: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -41,6 +42,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.RepositoryIndexResponse(models=models)
 
     def ModelConfig(self, request: Any, context: Any) -> Any:
+        self.peers.add(context.peer())
         if request.name not in self.configs:
             context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
         return service_pb2.ModelConfigResponse(config=self.configs[request.name])
@@ -73,10 +75,13 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
             self.index = [*entries, (name, "1", state, "unloaded" if verb == "unload" else "")]
 
 
+_OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
 @contextlib.contextmanager
 def serving(triton: FakeTriton, address: str = "127.0.0.1:0") -> Iterator[FakeTriton]:
     """Serves it at `address`, by default on a free port of 127.0.0.1."""
-    server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.max_send_message_length", -1)])
+    server = grpc.server(futures.ThreadPoolExecutor(4), options=_OPTIONS)
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(triton, server)
     triton.port = server.add_insecure_port(address)
     server.start()

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import socket
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import hpack
 import pytest
+from tritonclient.grpc import model_config_pb2, service_pb2
 
 from support import bad_servers
 from support.fake_triton import FakeTriton, serving
 from triton_operator.probe import grpc_call
 from triton_operator.probe.fetch import FetchError
-from triton_operator.probe.grpc_call import StatusError
+from triton_operator.probe.grpc_call import Channel, StatusError
 
 HOST = f"127.96.{os.getpid() % 250}.1"
 LOAD = "/inference.GRPCInferenceService/RepositoryModelLoad"
+CONFIG = "/inference.GRPCInferenceService/ModelConfig"
 NEW = b"\x12\x03new"
 SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 4, 5, 6, 7, 8, 9
 DATA, HEADERS, PRIORITY, RST_STREAM = 0, 1, 2, 3
@@ -187,8 +192,108 @@ def test_grpcs_own_server_understands_it() -> None:
     assert triton.calls == ["load new"]
 
 
-def test_a_request_is_small() -> None:
-    with serving(FakeTriton(), f"{HOST}:8001"):
-        call(message=b"\x12\xf0\x7f" + b"m" * 0x3FF0)
-        with pytest.raises(FetchError, match="more than 16 KiB"):
-            call(message=bytes(1 << 14))
+@pytest.mark.parametrize("length", [1 << 14, 65_530, 65_531, 300_000, 3 << 20])
+def test_a_large_request_waits_until_the_server_takes_more(length: int) -> None:
+    """A server allows 64 KiB at first."""
+    triton = FakeTriton()
+    request = service_pb2.RepositoryModelLoadRequest(model_name="new")
+    config = json.dumps({"cc_model_filenames": {"a": "x" * length}})
+    request.parameters["config"].string_param = config
+    with serving(triton, f"{HOST}:8001"):
+        call(20, request.SerializeToString())
+    assert triton.calls == ["load new with a"]
+
+
+def test_an_error_comes_before_the_whole_request_is_sent() -> None:
+    answer = sends(first(headers((":status", "200"), ("grpc-status", "8"), ("grpc-message", "too large"))))
+    with bad_servers.server(HOST, answer, 8001), pytest.raises(StatusError, match="too large"):
+        call(message=bytes(1 << 20))
+
+
+def calls(*messages: bytes, max_bytes: int = 1 << 20, seconds: float = 20.0) -> list[bytes]:
+    """Asks for the configuration of these models, one after the other, on one channel."""
+
+    async def ask() -> list[bytes]:
+        async with contextlib.aclosing(Channel(f"{HOST}:8001", max_bytes)) as channel:
+            return [await channel.call(CONFIG, message, seconds) for message in messages]
+
+    return asyncio.run(ask())
+
+
+def config(length: int) -> Any:
+    return model_config_pb2.ModelConfig(name="a", parameters={"k": {"string_value": "x" * length}})
+
+
+def test_answers_of_any_size_come_on_one_connection() -> None:
+    """Together they are larger than what the server may send at first."""
+    sizes = {f"m{length}": config(length) for length in (0, 70_000, 900_000, 900_001, 1)}
+    names = [*sizes] * 3
+    triton = FakeTriton(configs=sizes)
+    with serving(triton, f"{HOST}:8001"):
+        bodies = calls(*(service_pb2.ModelConfigRequest(name=name).SerializeToString() for name in names))
+    answers = [service_pb2.ModelConfigResponse.FromString(body).config for body in bodies]
+    assert answers == [sizes[name] for name in names]
+    assert len(triton.peers) == 1
+
+
+def test_an_error_ends_no_connection() -> None:
+    triton = FakeTriton(configs={"a": config(1)})
+
+    async def ask() -> bytes:
+        async with contextlib.aclosing(Channel(f"{HOST}:8001", 1 << 20)) as channel:
+            with pytest.raises(StatusError, match="unknown model: 'b'"):
+                await channel.call(CONFIG, b"\x0a\x01b", 5)
+            return await channel.call(CONFIG, b"\x0a\x01a", 5)
+
+    with serving(triton, f"{HOST}:8001"):
+        assert service_pb2.ModelConfigResponse.FromString(asyncio.run(ask())).config == config(1)
+    assert len(triton.peers) == 1
+
+
+def test_a_call_after_one_that_took_too_long_gets_its_own_answer() -> None:
+    triton = FakeTriton(configs={"a": config(1)}, delay=1)
+
+    async def ask() -> bytes:
+        async with contextlib.aclosing(Channel(f"{HOST}:8001", 1 << 20)) as channel:
+            with pytest.raises(TimeoutError):
+                await channel.call(LOAD, NEW, 0.1)
+            return await channel.call(CONFIG, b"\x0a\x01a", 5)
+
+    with serving(triton, f"{HOST}:8001"):
+        assert service_pb2.ModelConfigResponse.FromString(asyncio.run(ask())).config == config(1)
+
+
+def test_a_large_answer_is_none() -> None:
+    triton = FakeTriton(configs={"a": config(1 << 20)})
+    with serving(triton, f"{HOST}:8001"), pytest.raises(FetchError, match="is larger than 1 MiB"):
+        calls(b"\x0a\x01a")
+
+
+ENDS = frame(GOAWAY, b"\x7f\xff\xff\xff" + bytes(4), stream=0)
+ENDED = frame(GOAWAY, b"\0\0\0\1" + bytes(4), stream=0)
+
+
+@pytest.mark.parametrize("end", [ENDS + DONE, DONE + ENDS + ENDED, DONE + ENDED, ENDS + DONE + ENDED])
+def test_opens_a_new_connection_when_the_server_has_ended_one_of_some_age(end: bytes) -> None:
+    """As Triton does with --grpc-max-connection-age."""
+    clients: list[int] = []
+
+    def behave(connection: socket.socket, over: threading.Event) -> None:
+        clients.append(1)
+        connection.recv(1 << 16)
+        connection.sendall(first(end))
+        over.wait(5)
+
+    with bad_servers.server(HOST, behave, 8001):
+        assert calls(b"", b"", b"") == [b"", b"", b""]
+    assert len(clients) == 3
+
+
+@pytest.mark.parametrize("body", [b"\1\0\0\0\1x", b"\0\0\0\0\2x", b"\0\0\0\0\1xx", b"\0\0", b"\0\0\0\0\1x\0\0\0\0\1x"])
+def test_an_answer_is_one_message(body: bytes) -> None:
+    data = first(headers((":status", "200")), frame(DATA, body))
+    with (
+        bad_servers.server(HOST, sends(data + headers(("grpc-status", "0"))), 8001),
+        pytest.raises(FetchError, match="isn't one message without compression"),
+    ):
+        call()
