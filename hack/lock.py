@@ -36,8 +36,7 @@ UNUSED = (
 )  # fmt: skip
 # Dependencies of the operator or of tritonclient[http] that kubectl-triton never imports.
 UNUSED_BY_PLUGIN = (
-    "aiohttp-retry", "brotli", "dateparser", "gevent", "geventhttpclient", "greenlet", "hpack", "hyperframe", "iso8601",
-    "jsonpatch",
+    "aiohttp-retry", "brotli", "dateparser", "gevent", "geventhttpclient", "greenlet", "iso8601", "jsonpatch",
     "jsonpointer", "kopf", "prometheus-api-client", "prometheus-client", "python-json-logger", "pytz", "regex",
     "tzdata", "tzlocal", "zope-event", "zope-interface",
 )  # fmt: skip

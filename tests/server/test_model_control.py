@@ -282,3 +282,20 @@ def test_a_server_without_explicit_control_refuses(tmp_path: Path) -> None:
             with pytest.raises(ServerError) as refused:
                 act("echo", 20)
             assert "modelControl" in model_text.failure(str(refused.value))
+
+
+def test_reloads_a_model_of_any_configuration_on_a_server_that_ends_connections(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    Site(None, tmp_path).write("echo", "v1")  # type: ignore[arg-type]
+    entries = "".join(
+        f'parameters {{ key: "{number}" value {{ string_value: "{"x" * 4000}" }} }}\n' for number in range(100)
+    )
+    with (tmp_path / "echo" / "config.pbtxt").open("a") as settings:
+        settings.write(entries)
+    options = ["--model-control-mode=explicit", "--load-model=echo", "--grpc-max-connection-age=300"]
+    with serving(tmp_path, options=options) as server, triton.connect(server.grpc) as client:
+        for _ in range(4):
+            client.reload("echo", 60)
+            assert len(client.config("echo").parameters) == 100
+            assert [row.state for row in client.models().rows] == ["READY"]
+            time.sleep(0.5)

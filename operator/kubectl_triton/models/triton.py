@@ -5,19 +5,22 @@ Over gRPC, because requests stall for seconds while a server loads a model over 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import tritonclient.grpc
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import model_config_pb2, service_pb2
-from tritonclient.utils import InferenceServerException
 
 from triton_operator.api import names
+from triton_operator.probe.fetch import FetchError
+from triton_operator.probe.grpc_call import Channel, StatusError
 from triton_repository_check.text import one_line
 
 from .forward import ServerError
@@ -26,14 +29,11 @@ Config = model_config_pb2.ModelConfig
 READ_SECONDS = 20.0
 MAX_ROWS = 2000
 """Maximum number of models of a server, as in the prober."""
-_MAX_BYTES = 8 << 20
+_MAX_BYTES = 4 << 20
+"""Protobuf needs up to 45 times as much memory for a message of many empty ones."""
 _WORD_MAX, _MESSAGE_MAX = 256, 2000
 _POLL_SECONDS = 0.2
-_CHANNEL = [
-    ("grpc.max_receive_message_length", _MAX_BYTES),
-    ("grpc.enable_http_proxy", 0),  # the address is local
-    ("grpc.service_config_disable_resolution", 1),
-]
+_SERVICE = "/inference.GRPCInferenceService/"
 _RELOADED = f"{names.GROUP}/reloaded"
 READY, UNLOADING = "READY", "UNLOADING"
 
@@ -67,33 +67,34 @@ class Listing:
 class Triton:
     """A server. Every answer is limited in time and size; every method raises ServerError."""
 
-    def __init__(self, client: tritonclient.grpc.InferenceServerClient) -> None:
-        self._client = client
+    def __init__(self, channel: Channel, loop: asyncio.Runner) -> None:
+        self._channel, self._loop = channel, loop
 
     def models(self) -> Listing:
         """Returns the models that are loaded, or that were loaded or failed to load since the server started."""
         deadline = time.monotonic() + READ_SECONDS
-        entries = [m for m in self._index() if m.state]
+        entries = (m for m in self._index() if m.state)
         memory = self._memory()
         rows = []
-        for model in entries[:MAX_ROWS]:
+        for model in itertools.islice(entries, MAX_ROWS):
             config = None
             if model.state == READY and time.monotonic() < deadline:
                 with contextlib.suppress(ServerError):  # the model was unloaded in the meantime
                     config = self.config(model.name, model.version, max(0.1, deadline - time.monotonic()))
             rows.append(_row(model, config, memory.get((model.name, model.version))))
-        return Listing(tuple(rows), max(0, len(entries) - MAX_ROWS))
+        return Listing(tuple(rows), sum(1 for _ in entries))
 
     def config(self, name: str, version: str = "", seconds: float = READ_SECONDS) -> Any:
         """Returns the configuration with which the server runs the model, a model_config_pb2.ModelConfig."""
-        return _ask(lambda: self._client.get_model_config(name, version, client_timeout=seconds)).config
+        request = service_pb2.ModelConfigRequest(name=name, version=version)
+        return self._ask("ModelConfig", request, service_pb2.ModelConfigResponse(), seconds).config
 
     def load(self, name: str, seconds: float) -> None:
         """Loads the model. Returns when the server serves it.
 
         Triton loads a loaded model again only if its files have changed.
         """
-        _ask(lambda: self._client.load_model(name, client_timeout=seconds), seconds)
+        self._load(service_pb2.RepositoryModelLoadRequest(model_name=name), seconds)
 
     def reload(self, name: str, seconds: float) -> None:
         """Loads the model again, also if its files haven't changed. Returns when the server serves the new one.
@@ -108,13 +109,15 @@ class Triton:
         config = self.config(name)
         config.cc_model_filenames[_RELOADED] = str(time.time_ns())
         text = json.dumps(json_format.MessageToDict(config, preserving_proto_field_name=True))
-        left = max(0.1, deadline - time.monotonic())
-        _ask(lambda: self._client.load_model(name, config=text, client_timeout=left), seconds)
+        request = service_pb2.RepositoryModelLoadRequest(model_name=name)
+        request.parameters["config"].string_param = text
+        self._load(request, max(0.1, deadline - time.monotonic()))
 
     def unload(self, name: str, seconds: float) -> None:
         """Unloads the model. Returns when it is gone. The server finishes running requests first."""
         deadline = time.monotonic() + seconds
-        _ask(lambda: self._client.unload_model(name, client_timeout=seconds), seconds)
+        request = service_pb2.RepositoryModelUnloadRequest(model_name=name)
+        self._ask("RepositoryModelUnload", request, service_pb2.RepositoryModelUnloadResponse(), seconds)
         # Triton answers before the model is gone.
         while any(m.name == name and m.state in (READY, UNLOADING) for m in self._index()):
             if time.monotonic() > deadline:
@@ -125,29 +128,43 @@ class Triton:
         """Returns the state of the model's versions, such as READY; "" if the server doesn't know the model."""
         return ", ".join(sorted({_word(m.state) for m in self._index() if m.name == name and m.state}))
 
-    def _index(self) -> list[Any]:
-        return list(_ask(lambda: self._client.get_model_repository_index(client_timeout=READ_SECONDS)).models)
+    def _load(self, request: Message, seconds: float) -> None:
+        self._ask("RepositoryModelLoad", request, service_pb2.RepositoryModelLoadResponse(), seconds)
+
+    def _index(self) -> Iterable[Any]:
+        request, answer = service_pb2.RepositoryIndexRequest(), service_pb2.RepositoryIndexResponse()
+        models: Iterable[Any] = self._ask("RepositoryIndex", request, answer).models
+        return models
 
     def _memory(self) -> dict[tuple[str, str], int]:
         """Returns the bytes that each model uses, where its backend reports them."""
-        answer = _ask(lambda: self._client.get_inference_statistics(client_timeout=READ_SECONDS))
-        return {(m.name, m.version): sum(u.byte_size for u in m.memory_usage) for m in answer.model_stats}
+        request, answer = service_pb2.ModelStatisticsRequest(), service_pb2.ModelStatisticsResponse()
+        statistics = self._ask("ModelStatistics", request, answer).model_stats
+        return {(m.name, m.version): sum(u.byte_size for u in m.memory_usage) for m in statistics}
+
+    def _ask(self, method: str, request: Message, answer: Message, seconds: float = READ_SECONDS) -> Any:
+        """Returns `answer` with what the server answers."""
+        message = request.SerializeToString()
+        try:
+            answer.ParseFromString(self._loop.run(self._channel.call(f"{_SERVICE}{method}", message, seconds)))
+        except TimeoutError:
+            raise ServerError(f"no answer within {seconds:g} s") from None
+        except (StatusError, FetchError) as error:
+            raise ServerError(one_line(str(error)[:_MESSAGE_MAX])) from None
+        except DecodeError:
+            raise ServerError("the answer isn't one of Triton's") from None
+        return answer
 
 
 @contextlib.contextmanager
 def connect(address: str) -> Iterator[Triton]:
     """Yields a client of the server at host:port. Sends no request."""
-    with tritonclient.grpc.InferenceServerClient(address, channel_args=_CHANNEL) as client:
-        yield Triton(client)
-
-
-def _ask(send: Callable[[], Any], seconds: float = READ_SECONDS) -> Any:
-    try:
-        return send()
-    except InferenceServerException as error:
-        if error.status() == "StatusCode.DEADLINE_EXCEEDED":
-            raise ServerError(f"no answer within {seconds:g} s") from None
-        raise ServerError(one_line(error.message()[:_MESSAGE_MAX]) or str(error.status())) from None
+    channel = Channel(address, _MAX_BYTES)
+    with asyncio.Runner() as loop:
+        try:
+            yield Triton(channel, loop)
+        finally:
+            loop.run(channel.aclose())
 
 
 def _row(model: service_pb2.RepositoryIndexResponse.ModelIndex, config: Any, memory: int | None) -> Row:

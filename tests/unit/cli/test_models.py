@@ -326,7 +326,7 @@ def test_removes_terminal_escapes_from_everything_that_servers_say(run: Run) -> 
 
 
 def test_limits_the_size_of_an_answer(run: Run) -> None:
-    huge = echo(index=[("x", "1", "UNAVAILABLE", "y" * (9 << 20))])
+    huge = echo(index=[("x", "1", "UNAVAILABLE", "y" * (5 << 20))])
     result = run(["models", "detection"], a=huge, b=echo())
     assert result.exit_code == 1
     assert "a: " in result.stderr
