@@ -14,11 +14,15 @@ from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.fairness import TokenBuckets
 
+from .internal_error import INTERNAL_ERROR
+
 _log = logging.getLogger(__name__)
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
 _NOTE_BYTES = 1024
 BURST, REFILL_SECONDS = 25, 300.0
 """Rate limit of the Events about one TritonModel: the same as in client-go's EventCorrelator for one object."""
+_HOURLY = frozenset({INTERNAL_ERROR})
+"""Reasons that come and go with each attempt. One TritonModel gets an Event of each at most once an hour."""
 
 
 class Recorder:
@@ -37,11 +41,12 @@ class Recorder:
         self._api, self._clock, self._elapsed = api, clock, elapsed
         self._lock = threading.Lock()
         self._buckets = TokenBuckets[str](BURST, REFILL_SECONDS)
+        self._hourly = TokenBuckets[tuple[str, str]](1, 3600.0)
 
     def post(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """Posts an Event about the TritonModel `raw`; `kind` is Normal or Warning. Logs a failure and doesn't retry."""
         metadata = raw["metadata"]
-        if not self._spend(f"{metadata['namespace']}/{metadata['name']}"):
+        if not self._spend(f"{metadata['namespace']}/{metadata['name']}", reason):
             return
         body = {
             "apiVersion": "events.k8s.io/v1",
@@ -68,7 +73,10 @@ class Recorder:
                 reason, metadata["namespace"], metadata["name"], error.message,
             )  # fmt: skip
 
-    def _spend(self, key: str) -> bool:
+    def _spend(self, key: str, reason: str) -> bool:
         """Takes a token of this TritonModel; returns False if there was none."""
         with self._lock:
-            return not self._buckets.take(key, self._elapsed())
+            now = self._elapsed()
+            if reason in _HOURLY and self._hourly.take((key, reason), now):
+                return False
+            return not self._buckets.take(key, now)

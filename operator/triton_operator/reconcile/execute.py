@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import assert_never
 
 from triton_operator.api import kinds, secrets
-from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
 
@@ -57,13 +57,19 @@ class Executor:
         self._evictor = Evictor(api, clock)
 
     def execute(self, snapshot: Snapshot, steps: Iterable[Step], cache: ReconcileCache, log: Log) -> Outcome:
-        """Does the steps in their order. A refused one stops only those that depend on it.
+        """Does the steps in their order. One that is refused, or fails, stops only those that depend on it.
 
         Raises ApiError if the API server doesn't answer.
         """
         outcome = Outcome(secrets.values(snapshot.model), snapshot.fresh.cluster.kubernetes)
         for step in steps:
-            self._do(step, snapshot, cache, outcome, log)
+            try:
+                self._do(step, snapshot, cache, outcome, log)
+            except ApiError:
+                raise
+            except Exception as error:
+                log.exception("the operator failed %s", step.action)
+                outcome.fail(step.action, error)
         return outcome
 
     def _do(self, step: Step, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome, log: Log) -> None:

@@ -12,6 +12,8 @@ from triton_operator.plan import Identity
 from triton_operator.pods import Problem
 from triton_operator.render.child_type import NewerField
 
+from .internal_error import internal_error
+
 T = TypeVar("T")
 
 
@@ -25,6 +27,7 @@ class Outcome:
     - `kubernetes`: the cluster's major and minor version; (0, 0) if it isn't known.
     - `refused`: the problem of a refused write, by kind.
     - `left_out`: the fields that the cluster turned out not to know, by kind.
+    - `failed`: whether a step ended with an exception that nothing expects.
     - `states`: versions of the written objects.
     - `passing`: a write was refused for a cause outside of the object, which may end at any moment: permissions, a
       quota, or a webhook that is down.
@@ -37,6 +40,7 @@ class Outcome:
     kubernetes: tuple[int, int] = (0, 0)
     refused: dict[str, Problem] = field(default_factory=dict)
     left_out: dict[str, tuple[NewerField, ...]] = field(default_factory=dict)
+    failed: bool = False
     states: set[str] = field(default_factory=set)
     passing: bool = False
     blocked: Mapping[Identity, Problem] = field(default_factory=dict)
@@ -69,3 +73,11 @@ class Outcome:
             raise error
         self.passing = self.passing or error.code == 403 or error.transient
         self.refused.setdefault(kind, Problem(reason, secrets.redact(message, self.hidden)))
+
+    def fail(self, action: str, error: Exception, kind: str = "") -> None:
+        """Records a fault of the operator itself. `action`: what failed, as a phrase. `kind`: of the object, if any."""
+        self.failed = True
+        problem = internal_error(action, error, "The other steps are done, and the servers that are there keep running")
+        # Under no kind, so that Progressing has it, and not only the condition that is about this kind.
+        for name in {kind, ""}:
+            self.refused.setdefault(name, problem)

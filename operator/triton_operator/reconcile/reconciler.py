@@ -13,7 +13,7 @@ from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.api.status import timestamp
 from triton_operator.api.types import TritonModel
-from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod, Problem
@@ -26,13 +26,14 @@ from triton_operator.status.assess import unread
 from .cache import ReconcileCache
 from .decide import decide
 from .execute import Executor
+from .internal_error import INTERNAL_ERROR, internal_error
 from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .pace import Pace
 from .report import Reporter, current_status
 from .snapshot import SnapshotReader, find_kind
-from .unread import SPEC_INVALID, is_essential, observe, read, too_large, unreadable
+from .unread import SPEC_INVALID, UNTOUCHED, is_essential, observe, read, too_large, unreadable
 from .write_status import StatusWriter
 
 Object = dict[str, Any]
@@ -48,12 +49,14 @@ class Result:
     - `requeue_after`: seconds after which to reconcile again; None if the watches report every change.
     - `written`: versions of the objects that this reconcile wrote. Their events need no reconcile.
     - `passing`: a write was refused for a cause that may end at any moment, see `Outcome`.
+    - `failed`: there was an exception that nothing expects: a fault of the operator.
     """
 
     requeue: bool = False
     requeue_after: float | None = None
     written: frozenset[str] = frozenset()
     passing: bool = False
+    failed: bool = False
 
 
 class Reconciler:
@@ -112,13 +115,23 @@ class Reconciler:
     def reconcile(self, key: str) -> Result:
         """Reconciles the TritonModel `key` (namespace/name).
 
-        A refused write ends no reconcile: the others are made, and the status is written with the reason. Raises
-        ApiError if the API server doesn't answer, or refuses the status.
+        A refused write ends no reconcile: the others are made, and the status is written with the reason. So it is
+        with an exception that nothing expects. Raises ApiError if the API server doesn't answer, or refuses the status.
         """
         raw = self._store.model(key)
         if raw is None or is_deleting(raw):
             return self._forget(key, exists=raw is not None)
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation", 0)})
+        try:
+            return self._reconcile(key, raw, log)
+        except ApiError:
+            raise
+        except Exception as error:
+            log.exception("the operator failed to reconcile")
+            problem = internal_error("to reconcile this TritonModel", error, UNTOUCHED.capitalize())
+            return replace(self._report_unread(key, raw, problem, {}, log), failed=True)
+
+    def _reconcile(self, key: str, raw: Object, log: Log) -> Result:
         unreadable_kinds = unreadable(self._refused_kinds())
         parsed = self._parse(key, raw, unreadable_kinds)
         if isinstance(parsed, Problem):
@@ -126,7 +139,6 @@ class Reconciler:
         model, refused_if_new = parsed
         cache = self._caches.setdefault(key, ReconcileCache())
         if seconds := self._spend(model, cache):
-            log.info("waiting %.0f s, because the spec of the servers changes too often", seconds)
             return Result(requeue_after=seconds)
 
         snapshot = self._reader.read(model, raw, current_status(raw), unreadable_kinds)
@@ -136,7 +148,7 @@ class Reconciler:
         if outcome.grace:
             return Result(requeue_after=outcome.grace, written=frozenset(outcome.states))
         self._reporter.report(self._reader.after_writes(snapshot), decision, outcome, cache, self._clock(), log)
-        return Result(bool(outcome.refused), outcome.again, frozenset(outcome.states), outcome.passing)
+        return Result(bool(outcome.refused), outcome.again, frozenset(outcome.states), outcome.passing, outcome.failed)
 
     def try_newer_fields(self) -> None:
         """Makes the next writes contain the fields again that the cluster's CRDs didn't know."""
@@ -181,7 +193,7 @@ class Reconciler:
         status = unread(before, problem, observed, timestamp(now), metadata.get("generation", 0), unseen=unseen)
         cache = self._caches.setdefault(key, ReconcileCache())
         wait = self._reporter.report_unread(key, raw, status, cache, now, log)
-        return Result(requeue=problem.reason == SPEC_INVALID, requeue_after=wait or None)
+        return Result(requeue=problem.reason in (SPEC_INVALID, INTERNAL_ERROR), requeue_after=wait or None)
 
     def _spend(self, model: TritonModel, cache: ReconcileCache) -> float:
         """Returns 0, or the seconds until the next change of the servers' spec may be made."""

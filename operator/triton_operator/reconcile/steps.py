@@ -1,9 +1,12 @@
-"""The steps of a reconcile: all that it writes, in the order of `decide.POLICIES`. `execute.py` does them."""
+"""The steps of a reconcile: all that it writes, in the order of `decide.POLICIES`. `execute.py` does them.
+
+`action`: the step as a phrase, for messages.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from triton_operator.api.servers import Change, RunningServer
 from triton_operator.plan import Apply, Delete, Identity
@@ -19,6 +22,7 @@ Object = dict[str, Any]
 class ChangeModels:
     """Begin to change the models of one server to `models`, unless the API server refused the ConfigMap with them."""
 
+    action: ClassVar = "to change the models of a server"
     server: RunningServer
     change: Change
     models: tuple[str, ...]
@@ -28,6 +32,7 @@ class ChangeModels:
 class WakeUp:
     """Scale the Deployment from zero to `replicas`, because KEDA doesn't scale it any more."""
 
+    action: ClassVar = "to start the minimum of servers"
     deployment: Object
     replicas: int
 
@@ -36,12 +41,15 @@ class WakeUp:
 class ReadLost:
     """Read the objects that have lost the label that the watches select."""
 
+    action: ClassVar = "to read objects without their label"
     objects: tuple[Identity, ...]
 
 
 @dataclass(frozen=True)
 class DeleteLeftovers:
     """Delete the leftovers of a deleted TritonModel with this name, after a grace period."""
+
+    action: ClassVar = "to delete what is left of a deleted TritonModel with this name"
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class WriteChildren:
     `set_back`: where these writes undo changes by other writers.
     """
 
+    action: ClassVar = "to write the objects of this TritonModel"
     plan: tuple[Apply | Delete, ...]
     set_back: tuple[Place, ...] = ()
     held: tuple[HeldBack, ...] = ()
@@ -60,6 +69,7 @@ class WriteChildren:
 class ScaleUp:
     """Add the servers of the engine Direct's decision."""
 
+    action: ClassVar = "to add servers"
     deployment: Object
     decision: ScaleDecision
 
@@ -68,6 +78,7 @@ class ScaleUp:
 class Evict:
     """Evict the pod of a server that has stopped answering spec.healthRequest."""
 
+    action: ClassVar = "to evict a server"
     pod: Pod
 
 
@@ -75,12 +86,15 @@ class Evict:
 class ReconcileAfter:
     """Reconcile again after this time at the latest."""
 
+    action: ClassVar = "to plan the next reconcile"
     seconds: float
 
 
 @dataclass(frozen=True)
 class DeleteLeftoverPods:
     """Delete the pods of earlier Deployments with this name, after a grace period."""
+
+    action: ClassVar = "to delete pods of earlier Deployments"
 
 
 Step = (

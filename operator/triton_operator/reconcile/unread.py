@@ -22,7 +22,7 @@ from triton_operator.status.observation import Observation
 SPEC_INVALID = "SpecInvalid"
 _MAX_NAMED = 5
 """Maximum number of faults, or of objects, that a message names."""
-_UNTOUCHED = "until then the operator changes nothing and repairs no server, and the servers keep running"
+UNTOUCHED = "until then the operator changes nothing and repairs no server, and the servers keep running"
 
 
 def observe(deployment: Mapping[str, Any] | None, pods: Iterable[Pod]) -> Observation:
@@ -39,19 +39,19 @@ def too_large(large: Sequence[Large]) -> Problem:
             "NoRoom",
             f"the operator has no memory left for {', '.join(crowded[:_MAX_NAMED])}: the objects of this namespace use "
             "more than its share. Delete TritonModels of this namespace, make them smaller, or raise the operator's "
-            f"memory limit; {_UNTOUCHED}",
+            f"memory limit; {UNTOUCHED}",
         )
     model = next((o for o in large if o.kind == names.KIND), None)
     if model is not None:
         return Problem(
             "TooLarge",
             f"{_sized(model)}, but a {names.KIND} may have at most {_max_size(LARGEST)}: make the spec "
-            f"smaller, for example spec.podTemplate, spec.server.args or spec.server.env; {_UNTOUCHED}",
+            f"smaller, for example spec.podTemplate, spec.server.args or spec.server.env; {UNTOUCHED}",
         )
     return Problem(
         "TooLarge",
         f"{', '.join(map(_sized, large[:_MAX_NAMED]))}, but an object may have at most {_max_size(MAX_BYTES)}: remove "
-        f"the fields that others have added, or delete the object, and the operator creates it again; {_UNTOUCHED}",
+        f"the fields that others have added, or delete the object, and the operator creates it again; {UNTOUCHED}",
     )
 
 
@@ -116,7 +116,7 @@ def read(raw: Mapping[str, Any], deployment: Mapping[str, Any] | None) -> tuple[
 
 def invalid(error: ValidationError) -> Problem:
     """Returns the problem of a spec that the cluster's CRD allows and this version of the operator doesn't."""
-    return Problem(SPEC_INVALID, f"the spec can't be read: {_named(error)}; {_UNTOUCHED}")
+    return Problem(SPEC_INVALID, f"the spec can't be read: {_named(error)}; {UNTOUCHED}")
 
 
 def _named(error: ValidationError) -> str:

@@ -51,9 +51,9 @@ class ChildWriter:
     ) -> None:
         """Executes the steps in order, except for `outcome.blocked` objects. `held`: those that aren't made now.
 
-        A refused write stops only what depends on it: no pod may run as an account that belongs to others, or without
-        its NetworkPolicy, and no Service may select the pods of a Deployment that belongs to others. Records the API
-        server's answers to applies in `applied`. Raises ApiError if the API server doesn't answer.
+        A write that is refused, or fails, stops only what depends on it: no pod may run as an account that belongs to
+        others, or without its NetworkPolicy, and no Service may select the pods of a Deployment that belongs to others.
+        Records the API server's answers to applies in `applied`. Raises ApiError if the API server doesn't answer.
         """
         missing = {identity(one.step.desired) for one in held if one.step.live is None}
         has_foreign_deployment = False
@@ -84,6 +84,10 @@ class ChildWriter:
                     missing.add(identity(obj))
                     if obj["kind"] == kinds.DEPLOYMENT.kind:
                         has_foreign_deployment = problem is not None and problem.reason == _TAKEN
+            except Exception as error:
+                log.exception("the operator failed to write %s", name)
+                outcome.fail(f"to write {name}", error, obj["kind"])
+                missing.add(identity(obj))
 
     def _refuse(self, model: TritonModel, obj: Any, live: Any, error: ApiError, outcome: Outcome) -> Problem | None:
         """Records a refused write with its reason, and returns that. Raises ApiError without an answer."""

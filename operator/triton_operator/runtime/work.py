@@ -105,7 +105,7 @@ class Workers:
             self._metrics.reconciles.labels("error").inc()
             _log.exception("the reconcile failed and will be retried", extra={"key": key})
         else:
-            self._metrics.reconciles.labels("ok").inc()
+            self._metrics.reconciles.labels("error" if result.failed else "ok").inc()
             return result
         return None
 

@@ -99,7 +99,7 @@ def _true(status: TritonModelStatus) -> set[str]:
 
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
-    "EntrypointNotReady", "PodNotReady", "RollingOut", "ChangingModels", "NoServerAnswers", "Starting", "Deleting",
+    "EntrypointNotReady", "PodNotReady", "RollingOut", "ChangingModels", "NoServerAnswers", "Starting",
     "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive",
     "ScalerCooldown",
 }  # fmt: skip

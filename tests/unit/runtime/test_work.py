@@ -47,21 +47,24 @@ def test_retries_a_failed_reconcile_without_stopping_others() -> None:
             raise ApiError(0, "NoAnswer", "no answer")
         if key == "broken" and first:
             raise RuntimeError("a bug")
+        if key == "reported" and first:
+            return Result(requeue=True, failed=True)
         return Result(requeue=key == "starting" and first, requeue_after=0.01 if key == "open" and first else None)
 
     async def main() -> None:
         metrics = Metrics(registry)
         queue = WorkQueue(8, base=0.01)
-        for key in ("refused", "broken", "starting", "open", "fine"):
+        for key in ("refused", "broken", "reported", "starting", "open", "fine"):
             queue.add(key)
         async with running_workers(Workers(1, queue, metrics), 1, reconcile):
-            await wait_until(lambda: len(reconciled) == 9 and queue.idle)
+            await wait_until(lambda: len(reconciled) == 11 and queue.idle)
 
     asyncio.run(main())
-    assert sorted(reconciled) == ["broken"] * 2 + ["fine"] + ["open"] * 2 + ["refused"] * 2 + ["starting"] * 2
+    twice = ("broken", "open", "refused", "reported", "starting")
+    assert sorted(reconciled) == sorted([*twice, *twice, "fine"])
     results = ("ok", "retry", "error")
     name = "triton_operator_reconciles_total"
-    assert [registry.get_sample_value(name, {"result": r}) for r in results] == [7, 1, 1]
+    assert [registry.get_sample_value(name, {"result": r}) for r in results] == [8, 1, 2]
 
 
 def test_waits_as_long_as_a_busy_api_server_asks() -> None:
