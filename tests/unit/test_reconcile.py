@@ -77,13 +77,19 @@ def test_a_spec_that_changes_in_a_loop_is_reconciled_at_a_limited_rate() -> None
         before = len(api.answers)
         image = gen.put("spec.server.image", f"registry.example.com/triton:{generation}")
         versions = gen.put("metadata.generation", generation), gen.put("metadata.resourceVersion", str(next(numbers)))
-        store.put(gen.raw(*versions, image, *more))
+        status = next((answer["status"] for answer in reversed(api.answers) if answer["kind"] == names.KIND), {})
+        store.put(gen.raw(*versions, image, gen.put("status", status), *more))
         result = subject.reconcile(KEY)
         return len(api.answers) > before, result
 
     for generation in range(1, SPEC_BURST + 1):
         assert written_for(generation)[0]
-    assert written_for(SPEC_BURST + 1) == (False, Result(requeue_after=SPEC_SECONDS))
+    assert written_for(SPEC_BURST + 1) == (True, Result(requeue_after=SPEC_SECONDS))
+    waiting = api.answers[-1]
+    assert waiting["kind"] == names.KIND
+    assert waiting["status"]["observedGeneration"] == SPEC_BURST
+    progressing = condition(waiting, "Progressing")
+    assert (progressing["status"], progressing["reason"]) == ("True", "SpecChangesTooOften")
     assert written_for(SPEC_BURST + 2) == (False, Result(requeue_after=SPEC_SECONDS)), "no token was taken"
     clock[0] += SPEC_SECONDS
     assert written_for(SPEC_BURST + 2)[0]

@@ -24,6 +24,13 @@ _GRACE_PERIOD = timedelta(seconds=10)
 garbage collector usually needs one or two seconds."""
 
 
+WAITING_FOR_DELETION = Problem(
+    "WaitingForDeletion",
+    "a TritonModel with this name was deleted, and Kubernetes is still deleting its objects. What is left after "
+    f"{_GRACE_PERIOD.seconds} s is deleted by the operator",
+)
+
+
 class LeftoverCollector:
     """Deletes leftovers of TritonModels. Safe to use from several threads, with one thread at a time for each key.
 

@@ -32,7 +32,7 @@ class Outcome:
     - `passing`: a write was refused for a cause outside of the object, which may end at any moment: permissions, a
       quota, or a webhook that is down.
     - `blocked`: leftovers of a deleted TritonModel, each with its problem. `grace`: the remaining seconds in which they
-      are left to Kubernetes' garbage collector, and nothing is reported.
+      are left to Kubernetes' garbage collector.
     - `again`: seconds after which to reconcile again; None if the watches report every change.
     """
 

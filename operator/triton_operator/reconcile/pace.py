@@ -7,9 +7,15 @@ import time
 from collections.abc import Callable
 
 from triton_operator.fairness import TokenBuckets
+from triton_operator.pods import Problem
 
 SPEC_BURST, SPEC_SECONDS = 5, 20.0
 """Rate limit of the changes of one spec that replace the servers."""
+SPEC_CHANGES_TOO_OFTEN = Problem(
+    "SpecChangesTooOften",
+    f"the servers run an earlier spec, because it changes too often: after {SPEC_BURST} changes that replace servers "
+    f"the operator makes one every {SPEC_SECONDS:g} s",
+)
 URGENT_BURST, URGENT_SECONDS = 10, 5.0
 """Rate limit of the urgent status updates of one TritonModel."""
 

@@ -21,7 +21,7 @@ from triton_operator.probe import Prober
 from triton_operator.render import Choices
 from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.kept_template import spec_hash
-from triton_operator.status.assess import unread
+from triton_operator.status.assess import held, unread
 
 from .cache import ReconcileCache
 from .decide import decide
@@ -29,8 +29,8 @@ from .execute import Executor
 from .internal_error import INTERNAL_ERROR, internal_error
 from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
-from .leftovers import LeftoverCollector
-from .pace import Pace
+from .leftovers import WAITING_FOR_DELETION, LeftoverCollector
+from .pace import SPEC_CHANGES_TOO_OFTEN, Pace
 from .report import Reporter, current_status
 from .snapshot import SnapshotReader, find_kind
 from .unread import SPEC_INVALID, UNTOUCHED, is_essential, observe, read, too_large, unreadable
@@ -139,6 +139,7 @@ class Reconciler:
         model, refused_if_new = parsed
         cache = self._caches.setdefault(key, ReconcileCache())
         if seconds := self._spend(model, cache):
+            self._report_held(key, raw, SPEC_CHANGES_TOO_OFTEN, cache, log)
             return Result(requeue_after=seconds)
 
         snapshot = self._reader.read(model, raw, current_status(raw), unreadable_kinds)
@@ -146,6 +147,7 @@ class Reconciler:
         decision = decide(snapshot, cache, self._elapsed())
         outcome = self._executor.execute(snapshot, decision.steps, cache, log)
         if outcome.grace:
+            self._report_held(key, raw, WAITING_FOR_DELETION, cache, log)
             return Result(requeue_after=outcome.grace, written=frozenset(outcome.states))
         self._reporter.report(self._reader.after_writes(snapshot), decision, outcome, cache, self._clock(), log)
         return Result(bool(outcome.refused), outcome.again, frozenset(outcome.states), outcome.passing, outcome.failed)
@@ -192,8 +194,13 @@ class Reconciler:
         now, before = self._clock(), current_status(raw)
         status = unread(before, problem, observed, timestamp(now), metadata.get("generation", 0), unseen=unseen)
         cache = self._caches.setdefault(key, ReconcileCache())
-        wait = self._reporter.report_unread(key, raw, status, cache, now, log)
+        wait = self._reporter.report_untouched(key, raw, status, cache, now, log)
         return Result(requeue=problem.reason in (SPEC_INVALID, INTERNAL_ERROR), requeue_after=wait or None)
+
+    def _report_held(self, key: str, raw: Object, step: Problem, cache: ReconcileCache, log: Log) -> None:
+        """Writes into the status that the spec waits. If that itself has to wait, the next reconcile does it."""
+        now = self._clock()
+        self._reporter.report_untouched(key, raw, held(current_status(raw), step, timestamp(now)), cache, now, log)
 
     def _spend(self, model: TritonModel, cache: ReconcileCache) -> float:
         """Returns 0, or the seconds until the next change of the servers' spec may be made."""

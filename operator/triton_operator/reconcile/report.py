@@ -78,10 +78,10 @@ class Reporter:
             # The spec changed meanwhile. Our own answer contains that, so its event will be ignored.
             outcome.reconcile_after(0)
 
-    def report_unread(
+    def report_untouched(
         self, key: str, raw: Object, status: TritonModelStatus, cache: ReconcileCache, now: datetime, log: Log
     ) -> float:
-        """Writes the status of a TritonModel whose spec can't be read, if it has changed.
+        """Writes the status of a TritonModel of which nothing is changed now, if it differs from the last one.
 
         Returns 0, or the seconds until a step that isn't urgent may be written. Raises ApiError if the API server
         refuses it.
@@ -94,7 +94,8 @@ class Reporter:
             return wait.total_seconds()
         for condition in status.conditions:
             if condition.type == PROGRESSING and condition not in before.conditions:
-                log.warning("%s: %s", condition.reason, condition.message)
+                level = logging.INFO if condition.status == "True" else logging.WARNING
+                log.log(level, "%s: %s", condition.reason, condition.message)
         self._statuses.write(raw, before, status, log)
         cache.due = now + self._progress
         return 0

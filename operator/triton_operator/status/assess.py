@@ -219,6 +219,21 @@ def unread(
     )
 
 
+def held(before: TritonModelStatus, step: Problem, now: str) -> TritonModelStatus:
+    """Returns the status while a spec waits that isn't acted on yet: that of the last one, and the step.
+
+    Its generation is that of the last spec, too.
+    """
+    progressing = condition(PROGRESSING, "True", step.reason, step.message)
+    others = [c for c in before.conditions if c.type not in KSTATUS | {PROGRESSING}]
+    if not any(c.type == READY for c in others):
+        others = [condition(READY, "False", step.reason, step.message), *others]
+    conditions = [*others, progressing, *kstatus(progressing)]
+    return before.model_copy(
+        update={"conditions": settle(before.conditions, conditions, now, before.observed_generation)}
+    )
+
+
 def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelStatus]:
     """Returns `models` with sensitive values redacted from Triton's messages."""
     if not any(m.reason for m in models):

@@ -101,7 +101,7 @@ _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
     "EntrypointNotReady", "PodNotReady", "RollingOut", "ChangingModels", "NoServerAnswers", "Starting",
     "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive",
-    "ScalerCooldown",
+    "ScalerCooldown", "SpecChangesTooOften", "WaitingForDeletion",
 }  # fmt: skip
 
 

@@ -54,6 +54,7 @@ def leftover(uid: str = "former", kind: Kind = kinds.DEPLOYMENT, *modifiers: gen
     return gen.modified(gen.live(child, uid="left-uid"), *modifiers)
 
 
+WAITING = "WaitingForDeletion"
 LEFT = f"Deployment {gen.NAMESPACE}/{gen.NAME} left-uid"
 
 
@@ -67,7 +68,10 @@ class Successor:
         self._reconciler = reconciler(self.api, self.store, clock=lambda: self._now)
         self.first = self.requeue(0)
         assert self.api.deleted == []
-        assert "TritonModel" not in self.api.written_kinds
+        (status,) = (answer for answer in self.api.answers if answer["kind"] == names.KIND)
+        for kind, truth in {"Ready": "False", "Progressing": "True", "Reconciling": "True", "Stalled": "False"}.items():
+            assert (condition(status, kind)["status"], condition(status, kind)["reason"]) == (truth, WAITING)
+        assert status["status"]["observedGeneration"] == 0, "the spec isn't acted on yet"
         self.second = self.requeue(10)
 
     def requeue(self, seconds: float = 1) -> Result:
