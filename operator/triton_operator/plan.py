@@ -330,6 +330,23 @@ def applied_fields(live: Object) -> Mapping[str, Any]:
     return {}
 
 
+def is_orphan(there: Object, model: str) -> bool:
+    """Returns whether the operator created the object `there` for the TritonModel `model`, and it has no controller.
+
+    It must have all labels, and managedFields must show that the operator applied them. Labels alone prove nothing,
+    because every user who may create an object can set them. A user who can forge managedFields could also set the
+    owner reference.
+    """
+    metadata = there["metadata"]
+    applied = applied_fields(there).get("f:metadata", {}).get("f:labels", {})
+    labels = {key: value for key, value in metadata.get("labels", {}).items() if f"f:{key}" in applied}
+    return (
+        not is_deleting(there)
+        and not any(reference.get("controller") for reference in metadata.get("ownerReferences", ()))
+        and names.labels(model).items() <= labels.items()
+    )
+
+
 def _content(desired: Object) -> Object:
     """Returns `desired` without the fields that identify the object, which have no owner."""
     metadata = {k: v for k, v in desired["metadata"].items() if k not in ("name", "namespace")}

@@ -21,7 +21,7 @@ from triton_operator.api.thresholds import (
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
-from triton_operator.plan import Identity
+from triton_operator.plan import Identity, is_orphan
 from triton_operator.pods import Pod, Problem
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, readiness
@@ -30,8 +30,6 @@ from triton_operator.render.rules.streaming import measured
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
 from triton_operator.status.served import served
-
-from .write_children import is_orphan
 
 Object = dict[str, Any]
 

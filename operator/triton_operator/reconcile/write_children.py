@@ -16,11 +16,11 @@ from triton_operator.plan import (
     Apply,
     Delete,
     Identity,
-    applied_fields,
     applied_record,
     changed_by,
     handover,
     identity,
+    is_orphan,
     port_cleanup,
 )
 from triton_operator.pods import Problem
@@ -266,23 +266,6 @@ def _hint(obj: Any, error: ApiError, kubernetes: tuple[int, int]) -> str:
         unknown += f": {' and '.join(dict.fromkeys(needed))} and later have it"
     of_user = not paths or any(path.startswith(child.copied) for path in paths)
     return "".join(f"; {hint}" for hint in (unknown, child.unchecked if of_user else "") if hint)
-
-
-def is_orphan(there: Any, model: str) -> bool:
-    """Returns whether the operator created the object `there` for the TritonModel `model`, and it has no controller.
-
-    It must have all labels, and managedFields must show that the operator applied them. Labels alone prove nothing,
-    because every user who may create an object can set them. A user who can forge managedFields could also set the
-    owner reference.
-    """
-    metadata = there["metadata"]
-    applied = applied_fields(there).get("f:metadata", {}).get("f:labels", {})
-    labels = {key: value for key, value in metadata.get("labels", {}).items() if f"f:{key}" in applied}
-    return (
-        not kinds.is_deleting(there)
-        and not any(reference.get("controller") for reference in metadata.get("ownerReferences", ()))
-        and names.labels(model).items() <= labels.items()
-    )
 
 
 def _adds_list(step: Apply) -> bool:
