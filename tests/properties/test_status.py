@@ -20,11 +20,11 @@ from triton_operator.api.servers import IndexEntry, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.served import served
 from triton_operator.render import endpoint
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
 from triton_operator.status.observation import Monitoring, Observation, Scaler
-from triton_operator.status.served import served
 from triton_repository_check import report
 
 Json = dict[str, Any]

@@ -16,10 +16,10 @@ from model_images.support import SERVER_IMAGE, Server, addresses, docker, need_s
 from support import gen
 from support.api import eventually
 from triton_operator.api.servers import IndexEntry
+from triton_operator.pods.served import Expected
 from triton_operator.render import start
 from triton_operator.render.delivery import BUSYBOX
 from triton_operator.status.models import model_states
-from triton_operator.status.served import Expected
 
 pytestmark = pytest.mark.server
 

@@ -23,13 +23,13 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.plan import Identity, is_orphan
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.served import served
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, readiness
 from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.rules.streaming import measured
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
-from triton_operator.status.served import served
 
 Object = dict[str, Any]
 

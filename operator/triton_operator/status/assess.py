@@ -26,6 +26,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
 from triton_operator.pods.rollout import desired_replicas, is_complete, refused_pods
+from triton_operator.pods.served import expected, served
 from triton_operator.render.child_type import Child
 from triton_operator.render.children import CHILDREN
 from triton_operator.render.network_policy import operator_ports
@@ -38,7 +39,6 @@ from .kstatus import COMPLETE, kstatus
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .monitoring_available import monitoring_available
 from .observation import ModelsChange, Observation
-from .served import expected, served
 from .threshold_live import threshold_live
 
 MAX_NAMED = 3

@@ -11,9 +11,8 @@ from triton_operator.api.quantity import mebibytes
 from triton_operator.api.servers import UNLOADED, Index, IndexEntry
 from triton_operator.api.status import ModelStatus
 from triton_operator.pods import Problem
+from triton_operator.pods.served import Expected
 from triton_operator.render.delivery import SHM
-
-from .served import Expected
 
 READY = "READY"
 MISSING = "MISSING"

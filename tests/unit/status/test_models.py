@@ -6,8 +6,8 @@ import pytest
 
 from support import gen
 from triton_operator.api.servers import Index, IndexEntry
+from triton_operator.pods.served import Expected
 from triton_operator.status.models import MAX_MODELS, bounded, load_problem, loaded, model_states
-from triton_operator.status.served import Expected
 
 
 def index(*entries: tuple[str, ...]) -> Index:

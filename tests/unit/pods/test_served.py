@@ -10,9 +10,9 @@ from triton_operator.api import names
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.pods import Pod
+from triton_operator.pods.served import Served, served
 from triton_operator.render.choices import Models
 from triton_operator.status.assess import assess
-from triton_operator.status.served import Served, served
 
 OLD = "template-0"
 BEFORE = TritonModelStatus(entrypoint="det", entrypoint_type="Ensemble", decoupled=["det"])

@@ -8,9 +8,10 @@ from typing import Literal
 
 from triton_operator.api.status import MAX_DECOUPLED, TritonModelStatus
 from triton_operator.api.types import TritonModel
-from triton_operator.pods import Pod
 from triton_operator.render.choices import Models
 from triton_repository_check.report import Report
+
+from .pod import Pod
 
 _EXPLICIT = "--model-control-mode=explicit"
 _LOAD_MODEL = "--load-model="
