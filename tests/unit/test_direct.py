@@ -22,8 +22,8 @@ from triton_operator.cluster.store import Store
 from triton_operator.reconcile.cache import ReconcileCache
 from triton_operator.reconcile.direct import decide_scale, scaling_status
 from triton_operator.reconcile.outcome import Outcome
+from triton_operator.reconcile.read_snapshot import SnapshotReader
 from triton_operator.reconcile.scale import Scaler
-from triton_operator.reconcile.snapshot import SnapshotReader
 from triton_operator.reconcile.steps import ScaleUp
 from triton_operator.reconcile.write_status import StatusWriter
 from triton_operator.render import Choices, render

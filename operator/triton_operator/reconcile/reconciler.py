@@ -31,8 +31,9 @@ from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import WAITING_FOR_DELETION, LeftoverCollector
 from .pace import SPEC_CHANGES_TOO_OFTEN, Pace
+from .read_snapshot import SnapshotReader
 from .report import Reporter, current_status
-from .snapshot import SnapshotReader, find_kind
+from .snapshot import find_kind
 from .unread import SPEC_INVALID, UNTOUCHED, is_essential, observe, read, too_large, unreadable
 from .write_status import StatusWriter
 

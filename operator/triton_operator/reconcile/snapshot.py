@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer, Installed
-from triton_operator.api.servers import ChangeOutcome, History, Index, RunningServer, ServerAnswers, Subject
+from triton_operator.api.servers import ChangeOutcome, History, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
-from triton_operator.api.thresholds import (
-    MAX_CACHE_USAGE_PER_REPLICA,
-    MAX_STREAMS_PER_REPLICA,
-    MAX_TPS_PER_REPLICA,
-    Thresholds,
-)
+from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
-from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.store import Store
-from triton_operator.plan import Identity, is_orphan
+from triton_operator.plan import Identity
 from triton_operator.pods import Pod, Problem
-from triton_operator.pods.served import served
-from triton_operator.probe import Prober
-from triton_operator.render import Choices, readiness
-from triton_operator.render.choices import Capabilities, Delivery
-from triton_operator.render.rules.streaming import measured
-from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
-from triton_operator.render.scaled_object import address
+from triton_operator.render import Choices
 
 Object = dict[str, Any]
 
@@ -80,197 +66,6 @@ class Snapshot:
         return find_kind(self.children, kind)
 
 
-class SnapshotReader:
-    """Reads snapshots, and tells the prober what to poll from then on.
-
-    Sends no request, except one for the cluster's monitoring when the last answer is old. Safe to use from several
-    threads, with one thread at a time for each key.
-
-    Attributes:
-        defaults: the choices for a TritonModel that isn't deployed yet.
-        cluster: returns what the cluster has.
-        delivery: returns the delivery of a new Deployment with `delivery: Auto`.
-        clock: returns the time.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        prober: Prober,
-        monitoring: Monitoring,
-        defaults: Choices,
-        cluster: Callable[[], Capabilities],
-        delivery: Callable[[], Delivery],
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store, self._prober, self._monitoring, self._clock = store, prober, monitoring, clock
-        self._defaults, self._cluster, self._delivery = defaults, cluster, delivery
-
-    def forget(self, key: str) -> None:
-        """Stops polling for a deleted TritonModel."""
-        self._prober.forget(key)
-
-    def read(
-        self, model: TritonModel, raw: Object, before: TritonModelStatus, unreadable: Mapping[str, Problem]
-    ) -> Snapshot:
-        """Returns the snapshot of a TritonModel. `unreadable`: the problem of each kind that can't be read."""
-        key = model.key
-        owned = tuple(self._store.children(key, model.metadata.uid))
-        pods = self._pods(key)
-        deployment = find_kind(owned, kinds.DEPLOYMENT) or self._orphaned_deployment(model)
-        requested = thresholds.of(raw)
-        fresh = self._fresh(model, raw, requested, deployment, pods, before)
-        installed = self._monitoring.installed() if fresh.cluster.monitoring and model.spec.monitoring.enabled else None
-        url = self._url(model, installed)
-        if model.is_keda:
-            # While none is known, it stays the last one.
-            fresh = replace(fresh, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
-        started = [(pod, server) for pod in pods if (server := pod.server)]
-        running = [server for _, server in started]
-        open_servers = [server for pod, server in started if not server_access.closes_index(pod.arguments)]
-        models = model.spec.server.load_models
-        changes = self._prober.changes.outcomes(key, models, running) if model.changes_models else {}
-        if not model.changes_models:
-            self._prober.changes.forget(key)
-        servers = self._prober.servers.track(
-            key,
-            open_servers,
-            explicit=model.is_explicit,
-            entrypoint=fresh.entrypoint,
-            gpu_models={server.uid: pod.gpu_models for pod, server in started},
-            readiness=_readiness(model, deployment, started),
-        )
-        autoscaler = find_kind(owned, kinds.AUTOSCALER)
-        subject = _subject(model, deployment, autoscaler, fresh, before, servers.indexes)
-        if subject is None:
-            self._prober.loads.forget(key)
-        return Snapshot(
-            model=model,
-            raw=raw,
-            before=before,
-            requested=requested,
-            children=owned,
-            deployment=deployment,
-            pods=pods,
-            lost=frozenset(self._store.lost(key)),
-            unreadable=unreadable,
-            fresh=fresh,
-            installed=installed,
-            answer=self._answer(model, url),
-            servers=servers,
-            histories=self._prober.loads.track(key, _serving(pods), subject) if subject else None,
-            changes=changes,
-            time=self._clock(),
-        )
-
-    def after_writes(self, snapshot: Snapshot) -> Snapshot:
-        """Returns `snapshot` with the children and pods of now."""
-        key, uid = snapshot.model.key, snapshot.model.metadata.uid
-        owned = self._store.children(key, uid, snapshot.children)
-        return replace(
-            snapshot,
-            children=tuple(owned),
-            deployment=find_kind(owned, kinds.DEPLOYMENT),
-            pods=self._pods(key),
-        )
-
-    def _pods(self, key: str) -> tuple[Pod, ...]:
-        return tuple(map(Pod, self._store.of_kind(key, kinds.POD.kind)))
-
-    def _fresh(
-        self,
-        model: TritonModel,
-        raw: Object,
-        requested: Thresholds,
-        deployment: Object | None,
-        pods: tuple[Pod, ...],
-        before: TritonModelStatus,
-    ) -> Choices:
-        annotations = deployment["metadata"].get("annotations", {}) if deployment else {}
-        template = annotations.get(names.ANNOTATION_TEMPLATE, "")
-        now_served = served(model, pods, template, before)
-        undecided = deployment is None and model.spec.model_image.delivery == "Auto"
-        return replace(
-            self._defaults,
-            delivery=self._delivery() if undecided else self._defaults.delivery,
-            replicas=max(before.replicas, 1),
-            # An ensemble has different rules, so there are none until the type of the entrypoint is known.
-            entrypoint=now_served.entrypoint if now_served.type else "",
-            ensemble=now_served.type == "Ensemble",
-            decoupled=tuple(now_served.decoupled),
-            thresholds=thresholds.effective_of(raw, requested),
-            cluster=self._cluster(),
-        )
-
-    def _orphaned_deployment(self, model: TritonModel) -> Object | None:
-        """Returns the Deployment that has lost its owner reference, to adopt it unchanged; None if there is none."""
-        deployments = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
-        return next((d for d in deployments if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
-
-    def _answer(self, model: TritonModel, url: str) -> Answer | None:
-        if not url:
-            self._prober.prometheuses.forget(model.key)
-            return None
-        series = (one for named in measured(model.spec.monitoring).values() for one in named)
-        metrics = frozenset(name for one in series for name in one.names)
-        return self._prober.prometheuses.track(model.key, url, metrics)
-
-    def _url(self, model: TritonModel, installed: Installed | None) -> str:
-        """Returns the URL of the Prometheus that scrapes the servers of `model`; "" if none does."""
-        if installed is None:
-            return ""
-        selecting = installed.selecting(model.monitoring_labels, model.namespace)
-        return self._monitoring.url or (selecting[0].url if selecting else "")
-
-
 def find_kind(objects: Iterable[Object], kind: Kind) -> Object | None:
     """Returns the first object of this kind; None if there is none."""
     return next((o for o in objects if o["kind"] == kind.kind), None)
-
-
-def _subject(
-    model: TritonModel,
-    deployment: Object | None,
-    autoscaler: Object | None,
-    fresh: Choices,
-    before: TritonModelStatus,
-    indexes: Mapping[str, Index],
-) -> Subject | None:
-    """Returns what the engine Direct counts; None with another engine, and until there is something to scale.
-
-    `indexes`: the last answers of the servers, because the status doesn't have all models.
-    """
-    if model.scaling is None or not model.is_direct or not (deployment and autoscaler and fresh.entrypoint):
-        return None
-    # Also without a limit, so that a new one decides by the last minute at once.
-    named = measured(model.spec.monitoring)
-    subject = Subject(
-        fresh.entrypoint,
-        tokens=named[MAX_TPS_PER_REPLICA],
-        streams=named[MAX_STREAMS_PER_REPLICA],
-        cache=named[MAX_CACHE_USAGE_PER_REPLICA],
-    )
-    if not fresh.ensemble:
-        return subject
-    reported = (entry.name for index in indexes.values() for entry in index)
-    steps = frozenset((*reported, *(state.name for state in before.models))) - {fresh.entrypoint}
-    return replace(subject, steps=steps, failures_per_request=FAILURES_PER_REQUEST)
-
-
-def _readiness(
-    model: TritonModel, deployment: Object | None, started: Iterable[tuple[Pod, RunningServer]]
-) -> dict[str, str]:
-    """Returns the path of Triton's readiness for servers that may be evicted, by their uid.
-
-    Those of an earlier pod template may have another entrypoint.
-    """
-    if model.spec.health_request is None or deployment is None:
-        return {}
-    template = deployment["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, "")
-    stopped = [server for pod, server in started if pod.stopped_answering and pod.is_current(template)]
-    return {server.uid: readiness.path(model) for server in stopped}
-
-
-def _serving(pods: Iterable[Pod]) -> list[RunningServer]:
-    """Returns the ready servers. One that is starting counts the requests of its warm-up."""
-    return [server for pod in pods if pod.is_ready and (server := pod.server)]
