@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -99,7 +98,8 @@ def ask(url: str, requests: Mapping[str, Mapping[str, str]], read: Callable[[Map
     from triton_operator.probe.fetch import FetchError  # the import of the HTTP client takes a tenth of a second
 
     # Also where a character of the password isn't encoded, and ends the name of the host.
-    address = re.sub(r"//.*@", "//", url)
+    scheme, slashes, rest = url.partition("//")
+    address = f"{scheme}{slashes}{rest.rpartition('@')[2]}"
     urls = [
         f"{url.rstrip('/')}/api/v1/{'query_range' if 'step' in parameters else 'query'}?{urlencode(parameters)}"
         for parameters in requests.values()
