@@ -15,7 +15,8 @@ import kubernetes
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster import proxy
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.pods import Pod
 
 Object = dict[str, Any]

@@ -16,7 +16,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.api.servers import History, RunningServer, Sample, Subject
 from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonModelStatus
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, PREFIX
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile.cache import ReconcileCache

@@ -10,7 +10,7 @@ import pytest
 from support import gen
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile.cache import ReconcileCache
 from triton_operator.reconcile.leftover_pods import LeftoverPodCollector

@@ -21,7 +21,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
 from triton_operator.api.servers import ChangeOutcome, IndexEntry, RunningServer, Sample, ServerAnswers, Subject
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.reconcile import Result

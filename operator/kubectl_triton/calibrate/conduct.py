@@ -15,7 +15,7 @@ import click
 
 from kubectl_triton import charts, cluster
 from triton_operator.api import kinds, names
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_repository_check.text import one_line
 
 from . import chart, load, result

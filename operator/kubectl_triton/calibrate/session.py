@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from kubectl_triton.cluster import Cluster
 from triton_operator.api import kinds, names
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.pods import Pod
 from triton_operator.pods.problems import problem_of, step_of
 from triton_repository_check.text import one_line

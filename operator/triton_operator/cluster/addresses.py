@@ -7,7 +7,8 @@ import logging
 from triton_operator.api import kinds
 from triton_operator.api.servers import RunningServer
 
-from .api import ApiError, KubernetesApi
+from .api import KubernetesApi
+from .errors import ApiError
 
 _log = logging.getLogger(__name__)
 

@@ -1,8 +1,7 @@
 """A client of the API server that uses plain JSON objects.
 
-The `kubernetes` client provides connections, TLS, and credentials with their renewal. Its typed models aren't used,
-because parsing an object into them costs more than all other work on that object. Its code that builds requests isn't
-used either, because that costs half as much as sending the request.
+The typed models of the `kubernetes` client aren't used, because parsing an object into them costs more than all other
+work on that object.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote
 
 import kubernetes
 import orjson
@@ -24,101 +22,28 @@ import urllib3.exceptions
 from triton_operator.api import names
 from triton_operator.api.kinds import POD, Kind
 
-from . import pages, proxy, shallow
+from . import pages, shallow
+from .connection import JSON, MAX_BYTES, Connection, OnRequest, read_body
+from .errors import MESSAGE_MAX, ApiError, garbled, no_answer, refusal
 
 Object = dict[str, Any]
 Event = tuple[str, Object]
 """The type of an event of a watch (ADDED, MODIFIED, DELETED, BOOKMARK), and its object."""
-CONNECT_SECONDS, READ_SECONDS = 3.05, 20.0
-"""Time limits. By default the client waits without a limit."""
 SILENT_SECONDS = 75.0
 """How long a watch may send nothing. The API server sends a bookmark about every 60 s."""
-_MAX_BYTES = 32 << 20
-"""Maximum size of one answer. etcd accepts objects of 1.5 MiB, and their JSON can be six times as large."""
-_MESSAGE_MAX = 4096
-"""Characters of an error message. The API server may quote the request in it."""
-_JSON = "application/json"
-_METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_LASTING = (
-    # apimachinery's managedfields uses code 500 if a body doesn't match the schema or types of the kind.
-    "failed to create typed patch object",
-    "failed to convert new object",
-    # etcd's limits.
-    "etcdserver: request is too large",
-    "trying to send message larger than max",
-)
-"""Parts of the messages of errors with code 500 that no retry can fix."""
-
-
-class ApiError(Exception):
-    """An error from the API server. `code` is the HTTP status; 0 if there was no answer.
-
-    `retry_after`: the seconds that a busy API server asks to wait.
-    """
-
-    def __init__(self, code: int, reason: str, message: str, retry_after: float = 0.0) -> None:
-        super().__init__(message)
-        self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
-
-    @property
-    def transient(self) -> bool:
-        """Returns whether the same request may succeed later without any change."""
-        return self.unanswered or (self.code >= 500 and not any(w in self.message for w in _LASTING))
-
-    @property
-    def unanswered(self) -> bool:
-        """Returns whether there is no answer, or the API server asks to wait, so that other requests would fail too."""
-        return self.code in (0, 408, 429)
+_METADATA = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class KubernetesApi:
-    """Sends requests to one API server. Safe to use from several threads.
+    """Sends requests to the API server of `client`. Safe to use from several threads."""
 
-    `on_request(verb, plural, code)` is called after each request; `code` is 0 if there was no answer.
-    """
-
-    def __init__(
-        self,
-        client: kubernetes.client.ApiClient,
-        on_request: Callable[[str, str, int], None] = lambda *_: None,
-    ) -> None:
-        self._client = client
-        self._on_request = on_request
-        self._may_write: Callable[[], bool] = lambda: True
-        # There is one API server, so its connection pool is looked up only once.
-        self._connections = client.rest_client.pool_manager.connection_from_url(client.configuration.host)
-        self._prefix = urlsplit(client.configuration.host).path.rstrip("/")
-
-    @classmethod
-    def from_environment(cls, connections: int, on_request: Callable[[str, str, int], None]) -> KubernetesApi:
-        """Uses the pod's ServiceAccount, otherwise the kubeconfig. Keeps up to `connections` connections open."""
-        configuration = kubernetes.client.Configuration()
-        configuration.proxy = None  # Only a kubeconfig's stays.
-        try:
-            kubernetes.config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        except kubernetes.config.ConfigException:
-            kubernetes.config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        proxy.choose(configuration, os.environ)
-        configuration.connection_pool_maxsize = connections
-        return cls(kubernetes.client.ApiClient(configuration), on_request)
-
-    @property
-    def server(self) -> str:
-        """The API server's URL."""
-        return str(self._client.configuration.host)
-
-    @property
-    def proxy(self) -> urllib3.util.Url | None:
-        """The proxy that the connections use, perhaps with credentials."""
-        return self._client.rest_client.pool_manager.proxy
+    def __init__(self, client: kubernetes.client.ApiClient, on_request: OnRequest = lambda *_: None) -> None:
+        self.connection = Connection(client, on_request)
 
     def fenced(self, may_write: Callable[[], bool]) -> KubernetesApi:
-        """Returns a client with the same connections that calls `may_write` before each write.
-
-        If that returns False, the write isn't sent and raises ApiError with the reason NotLeading.
-        """
+        """Returns the same client that calls `may_write` before each write, see `Connection.fenced`."""
         fenced = copy.copy(self)
-        fenced._may_write = may_write
+        fenced.connection = self.connection.fenced(may_write)
         return fenced
 
     def version(self) -> Object:
@@ -171,14 +96,16 @@ class KubernetesApi:
 
         An object that is too large (shallow.Size) is read in outline.
         """
-        path, accept = _path(kind, namespace), _METADATA if metadata else _JSON
+        path, accept = _path(kind, namespace), _METADATA if metadata else JSON
         selectors = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", fields)) if v}
         limit, token = pages.MAX_LIMIT, ""
         while True:
             query = {"resourceVersion": "0"} if cached else {"limit": str(limit)}
             query |= {**selectors, **({"continue": token} if token else {})}
-            max_bytes = _MAX_BYTES if limit == 1 else shallow.MAX_BYTES
-            data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, max_bytes=max_bytes)
+            max_bytes = MAX_BYTES if limit == 1 else shallow.MAX_BYTES
+            data = self.connection.send(
+                "GET", path, kind.plural, query=query, verb="LIST", accept=accept, max_bytes=max_bytes
+            )
             if limit > 1 and not shallow.size(data).fits():
                 cached, limit = False, limit if cached else pages.smaller(limit)
                 continue
@@ -208,10 +135,12 @@ class KubernetesApi:
         query = {"watch": "true", "allowWatchBookmarks": "true"}
         query |= {k: v for k, v in (("labelSelector", selector), ("resourceVersion", version)) if v}
         path, plural = _path(kind, namespace), kind.plural
-        with self._open("GET", path, plural, query=query, verb="WATCH", read_seconds=SILENT_SECONDS) as response:
-            self._on_request("WATCH", plural, response.status)
+        with self.connection.open(
+            "GET", path, plural, query=query, verb="WATCH", read_seconds=SILENT_SECONDS
+        ) as response:
+            self.connection.on_request("WATCH", plural, response.status)
             if response.status != 200:
-                raise _refusal(response, _body(response, _MESSAGE_MAX))
+                raise refusal(response.status, read_body(response, MESSAGE_MAX))
             yield _events(response), functools.partial(_end, response)
 
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
@@ -282,14 +211,8 @@ class KubernetesApi:
         Raises ApiError, with code 409 if it has changed, and 429 if a PodDisruptionBudget forbids it.
         """
         metadata = pod["metadata"]
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {key: metadata[key] for key in ("name", "namespace")},
-            "deleteOptions": {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}},
-        }
         path = _path(POD, metadata["namespace"], metadata["name"], "eviction")
-        self._request("POST", path, f"{POD.plural}/eviction", body=body)
+        self._request("POST", path, f"{POD.plural}/eviction", body=_eviction(metadata))
 
     def _apply(self, kind: Kind, body: Object, manager: str = names.FIELD_MANAGER, subresource: str = "") -> Object:
         path = _path(kind, body["metadata"]["namespace"], body["metadata"]["name"], subresource)
@@ -307,89 +230,14 @@ class KubernetesApi:
         *,
         query: dict[str, str] | None = None,
         body: Object | bytes | None = None,
-        content_type: str = _JSON,
+        content_type: str = JSON,
     ) -> Object:
-        return _read(self._send(method, path, plural, query=query, body=body, content_type=content_type))
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        plural: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: Object | bytes | None = None,
-        content_type: str = _JSON,
-        verb: str = "",
-        accept: str = _JSON,
-        max_bytes: int = _MAX_BYTES,
-    ) -> bytes:
-        """Returns the body of the answer, cut off after `max_bytes` + 1 bytes. Raises ApiError."""
-        verb = verb or method
-        with self._open(
-            method, path, plural, query=query, body=body, content_type=content_type, verb=verb, accept=accept
-        ) as response:
-            # The connection is reused if the whole response was read; otherwise it is closed.
-            try:
-                data = _body(response, max_bytes + 1)
-            except ApiError:
-                self._on_request(verb, plural, 0)
-                raise
-        self._on_request(verb, plural, response.status)
-        if response.status >= 400:
-            raise _refusal(response, data)
-        return data
-
-    def _open(
-        self,
-        method: str,
-        path: str,
-        plural: str,
-        *,
-        verb: str,
-        query: dict[str, str] | None = None,
-        body: Object | bytes | None = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
-        read_seconds: float = READ_SECONDS,
-    ) -> urllib3.BaseHTTPResponse:
-        """Sends a request; returns the response with its body still to be read. Raises ApiError without one."""
-        if method != "GET" and not self._may_write():
-            raise ApiError(0, "NotLeading", "this replica no longer holds the Lease, so it writes nothing")
-        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": names.FIELD_MANAGER}
-        # auth_settings() renews the token.
-        headers |= {str(s["key"]): str(s["value"]) for s in self._client.configuration.auth_settings().values()}
-        target = f"{path}?{urlencode(query)}" if query else path
-        try:
-            return self._connections.urlopen(
-                method,
-                self._prefix + target,
-                body=orjson.dumps(body) if isinstance(body, dict) else body,
-                headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
-                # The work queue retries. urllib3 would retry three times, and sleep as long as Retry-After requests.
-                retries=False,
-                preload_content=False,
-            )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            self._on_request(verb, plural, 0)
-            raise _no_answer(error) from error
-
-
-def _no_answer(error: Exception) -> ApiError:
-    return ApiError(0, "NoAnswer", f"no answer from the API server: {error}")
+        return _read(self.connection.send(method, path, plural, query=query, body=body, content_type=content_type))
 
 
 def _end(response: urllib3.BaseHTTPResponse) -> None:
     with contextlib.suppress(ValueError, RuntimeError, OSError):  # It has ended already.
         response.shutdown()
-
-
-def _body(response: urllib3.BaseHTTPResponse, max_bytes: int) -> bytes:
-    try:
-        return response.read(max_bytes)
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise _no_answer(error) from error
 
 
 def _events(response: urllib3.BaseHTTPResponse) -> Iterator[Event]:
@@ -399,13 +247,13 @@ def _events(response: urllib3.BaseHTTPResponse) -> Iterator[Event]:
             event = _read(line, ("object",))
             obj = event["object"]
             if event["type"] == "ERROR":
-                message = str(obj.get("message", ""))[:_MESSAGE_MAX]
+                message = str(obj.get("message", ""))[:MESSAGE_MAX]
                 raise ApiError(int(obj.get("code") or 500), str(obj.get("reason", "")), message)
             yield event["type"], obj
     except urllib3.exceptions.ReadTimeoutError:
         return
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise _no_answer(error) from error
+        raise no_answer(error) from error
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
@@ -417,21 +265,31 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
             yield b"".join([*parts, line])
             parts.clear()
         parts.append(rest)
-        if sum(map(len, parts)) > _MAX_BYTES:
-            raise ApiError(0, "Garbled", f"an event of the watch has more than {_MAX_BYTES} bytes")
+        if sum(map(len, parts)) > MAX_BYTES:
+            raise garbled(f"an event of the watch has more than {MAX_BYTES} bytes")
 
 
 def _read(data: bytes, at: shallow.Path = ()) -> Object:
     try:
         return cast(Object, shallow.loads(data, at))
     except ValueError as error:
-        raise ApiError(0, "Garbled", f"the API server's answer can't be read: {error}") from error
+        raise garbled(f"the API server's answer can't be read: {error}") from error
 
 
 def _yaml(body: Object) -> bytes:
     """Returns `body` as JSON that is also valid YAML, which allows no surrogate pairs and no raw control characters."""
     text = orjson.dumps(body).decode()
     return re.sub("[\x7f-\uffff]", lambda match: f"\\u{ord(match[0]):04x}", text).encode()
+
+
+def _eviction(metadata: Mapping[str, Any]) -> Object:
+    """Returns the eviction of the pod with this metadata; the API server refuses it if the pod has changed."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {key: metadata[key] for key in ("name", "namespace")},
+        "deleteOptions": {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}},
+    }
 
 
 def _root(kind: Kind) -> str:
@@ -441,16 +299,3 @@ def _root(kind: Kind) -> str:
 def _path(kind: Kind, namespace: str | None, name: str = "", subresource: str = "") -> str:
     scope = f"/namespaces/{quote(namespace)}" if namespace else ""
     return "/".join(part for part in (_root(kind) + scope, kind.plural, quote(name), subresource) if part)
-
-
-def _refusal(response: urllib3.BaseHTTPResponse, data: bytes) -> ApiError:
-    return _error(response.status, data, response.headers.get("Retry-After", ""))
-
-
-def _error(code: int, data: bytes, retry_after: str = "") -> ApiError:
-    wait = float(retry_after[:9]) if retry_after.isascii() and retry_after.isdigit() else 0.0
-    try:
-        status = orjson.loads(data)
-        return ApiError(code, status.get("reason", ""), status.get("message", "")[:_MESSAGE_MAX], wait)
-    except (ValueError, AttributeError):
-        return ApiError(code, "", data[:500].decode(errors="replace"), wait)

@@ -14,7 +14,8 @@ from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Installed, Prometheus, Selection
 
-from .api import ApiError, KubernetesApi
+from .api import KubernetesApi
+from .errors import ApiError
 
 _log = logging.getLogger(__name__)
 PROMETHEUSES = Kind("monitoring.coreos.com", "v1", "Prometheus", "prometheuses", optional=True)

@@ -11,7 +11,8 @@ from typing import Literal
 from triton_operator.api import kubernetes_versions
 from triton_operator.api.kinds import Kind
 
-from .api import ApiError, KubernetesApi
+from .api import KubernetesApi
+from .errors import ApiError
 
 NODES = Kind("", "v1", "Node", "nodes")
 FRESH_SECONDS = 10.0

@@ -11,7 +11,8 @@ from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.fairness import TokenBuckets
 
 from .internal_error import INTERNAL_ERROR

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from triton_operator.api import kinds
 from triton_operator.api.status import HEALTH_REQUEST_FAILED, RepairStatus, timestamp
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.pods import Pod, Problem
 
 from .cache import ReconcileCache

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import assert_never
 
 from triton_operator.api import kinds, secrets
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
 

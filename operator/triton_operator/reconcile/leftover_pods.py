@@ -9,7 +9,8 @@ from typing import Any
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind, is_deleting
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store, controller
 
 from .cache import ReconcileCache

@@ -9,7 +9,8 @@ from typing import Any
 
 from triton_operator.api import kinds
 from triton_operator.api.kinds import is_deleting
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.plan import Identity, identity
 from triton_operator.pods import Problem

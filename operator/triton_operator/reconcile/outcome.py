@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from triton_operator.api import secrets
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.plan import Identity
 from triton_operator.pods import Problem
 from triton_operator.render.child_type import NewerField

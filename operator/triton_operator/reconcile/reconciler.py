@@ -13,7 +13,8 @@ from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.api.status import timestamp
 from triton_operator.api.types import TritonModel
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod, Problem

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 
 from triton_operator.api import kinds
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 
 from .outcome import Outcome
 from .steps import ScaleUp, WakeUp

@@ -9,7 +9,8 @@ from typing import Any
 
 from triton_operator.api import kinds, names, thresholds
 from triton_operator.api.status import AutoscalingStatus, RepairStatus, TritonModelStatus
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.scaling import SCALED_UP
 from triton_operator.status.conditions import transitions

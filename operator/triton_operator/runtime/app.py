@@ -15,7 +15,9 @@ from typing import Any, cast
 from triton_operator.api import kinds, kubernetes_versions, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.addresses import Addresses
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.connection import client_of_environment
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.nodes import Nodes
 from triton_operator.cluster.store import Store, controller, state
@@ -54,7 +56,9 @@ class App:
     def __init__(self, settings: Settings, api: KubernetesApi | None = None, metrics: Metrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics or Metrics()
-        self._api = api or KubernetesApi.from_environment(settings.workers + _CONNECTIONS, self._metrics.on_request)
+        self._api = api or KubernetesApi(
+            client_of_environment(settings.workers + _CONNECTIONS), self._metrics.on_request
+        )
         self._store = Store((settings.memory_mib << 20) * _OBJECTS // 16)
         self._queue = WorkQueue(settings.workers, waited=self._metrics.waited.observe)
         self._workers = Workers(settings.workers, self._queue, self._metrics, self._on_permissions_restored)
@@ -96,9 +100,9 @@ class App:
         # Process 1 has no default handlers.
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
-        settings, proxy = self._settings, self._api.proxy
+        settings, proxy = self._settings, self._api.connection.proxy
         used = f"the proxy {proxy.scheme}://{proxy.netloc}" if proxy else "no proxy"
-        _log.info("connections to the API server %s use %s", self._api.server, used)
+        _log.info("connections to the API server %s use %s", self._api.connection.server, used)
         probes = await health.serve_probes(settings.probe_port, self._liveness_error, self._readiness_error)
         end_metrics = health.serve_metrics(settings.port, self._metrics.registry, settings.metrics_seconds)
         try:

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 LEASE_SECONDS = 15

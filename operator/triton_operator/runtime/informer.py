@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 
 _log = logging.getLogger(__name__)
 _PAUSES = (0.5, 1.0, 2.0, 5.0)

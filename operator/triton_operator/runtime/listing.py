@@ -9,7 +9,8 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.status import MONITORING_AVAILABLE
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.nodes import kubernetes_version
 from triton_operator.cluster.slim import brief
 from triton_operator.cluster.store import Store, controller

@@ -143,7 +143,7 @@ class ModelWatch:
         @kopf.on.login(registry=registry)
         def log_in(**arguments: Any) -> kopf.ConnectionInfo | None:
             # kopf knows no proxy of a kubeconfig, and would read the environment by a rule without CIDRs.
-            info, proxy = kopf.login_via_client(**arguments), self._api.proxy
+            info, proxy = kopf.login_via_client(**arguments), self._api.connection.proxy
             return info and dataclasses.replace(info, proxy_url=proxy and proxy.url)
 
         @kopf.on.event(TRITON_MODEL.group, TRITON_MODEL.version, TRITON_MODEL.plural, registry=registry)

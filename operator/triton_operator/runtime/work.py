@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.reconcile import Result
 
 from .metrics import Metrics

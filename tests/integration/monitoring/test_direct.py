@@ -26,7 +26,8 @@ from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import make
 from triton_operator.api import kinds
-from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.errors import ApiError
 from triton_operator.reconcile.scale import OTHERS_SCALED
 from triton_operator.render import Choices, render
 

@@ -21,7 +21,7 @@ from kubectl_triton.status import progress, show
 from kubectl_triton.top import fleet
 from support import gen
 from triton_operator.api.thresholds import ThresholdKey, effective
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.pods import Pod
 from triton_operator.render import Choices, render
 

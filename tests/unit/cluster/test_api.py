@@ -17,7 +17,8 @@ from urllib3 import HTTPConnectionPool, HTTPResponse
 
 from triton_operator.api.kinds import POD
 from triton_operator.cluster import shallow
-from triton_operator.cluster.api import ApiError, KubernetesApi, _error, _yaml
+from triton_operator.cluster.api import KubernetesApi, _yaml
+from triton_operator.cluster.errors import ApiError, refusal
 
 MALFORMED = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.foo: field not declared"
 
@@ -216,5 +217,5 @@ def test_uses_the_watch_cache_unless_the_list_is_large() -> None:
 
 def test_shortens_a_long_refusal() -> None:
     body = json.dumps({"reason": "Invalid", "message": "m" * 1_000_000}).encode()
-    error = _error(422, body)
+    error = refusal(422, body)
     assert (error.reason, len(error.message)) == ("Invalid", 4096)

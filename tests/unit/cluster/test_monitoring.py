@@ -12,7 +12,7 @@ import pytest
 from support.api import MIN_WAIT_SECONDS
 from triton_operator.api.monitoring import Installed, Selection
 from triton_operator.cluster import monitoring
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 
 

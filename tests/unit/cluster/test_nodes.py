@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from triton_operator.cluster import nodes
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 
 
 class SimulatedApi:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support import gen
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.pods import Pod
 from triton_operator.reconcile.cache import ReconcileCache
 from triton_operator.reconcile.evict import Evictor

@@ -12,7 +12,7 @@ from support.api import condition
 from support.reconciling import KEY, Accepting, Object, reconciler
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Result
 from triton_operator.render import Choices, render

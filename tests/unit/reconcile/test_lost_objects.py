@@ -10,7 +10,7 @@ from support import gen
 from support.reconciling import CHOICES, KEY, Accepting, Object, reconciler
 from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Reconciler
 from triton_operator.render import Choices, render

@@ -12,7 +12,7 @@ import pytest
 
 from support import clock as idle
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.runtime import elector as module
 from triton_operator.runtime.elector import Elector
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.errors import ApiError
 from triton_operator.reconcile import Result
 from triton_operator.runtime import work
 from triton_operator.runtime.metrics import Metrics
