@@ -16,6 +16,11 @@ class Shares:
     def __init__(self, total: int) -> None:
         self._total, self._taken, self._sum = total, Counter[str](), 0
 
+    @property
+    def taken(self) -> int:
+        """Bytes that all namespaces have taken."""
+        return self._sum
+
     def may_take(self, namespace: str, size: int) -> bool:
         """Returns whether `namespace` may take `size` more bytes."""
         share = self._total // (len(self._taken) + (namespace not in self._taken))

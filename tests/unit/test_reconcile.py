@@ -23,7 +23,8 @@ from triton_operator.api.servers import ChangeOutcome, IndexEntry, RunningServer
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.store import Store, state
+from triton_operator.cluster.objects import state
+from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Result
 from triton_operator.reconcile.pace import SPEC_BURST, SPEC_SECONDS
 from triton_operator.render import Choices, render

@@ -5,43 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from triton_operator.api import kinds, names
-from triton_operator.api.kinds import Kind
+from triton_operator.api import names
 from triton_operator.render.children import CONDITIONAL, KINDS
-from triton_operator.shares import Shares
 
 from .entry import Entry, Large
+from .objects import Key, Object, ObjectId, controller, described, id_of, owner, state, uid_of
+from .table import Table
 
-Object = dict[str, Any]
-Key = str
-"""namespace/name of a TritonModel."""
-ObjectId = tuple[str, str]
-"""Kind and name."""
-MAX_ENDED = 20
-"""Number of ended pods of one TritonModel that are stored: the newest ones, for the status. Each evicted server leaves
-one, Kubernetes keeps up to 12,500 in the cluster, and each reconcile reads all that are stored."""
-_REMEMBERED = 10_000
-"""Number of deleted objects that are remembered. More than can be deleted while a request is in flight."""
 _CONDITIONAL = {kind.kind for kind in CONDITIONAL}
 _MADE = {kind.kind for kind in KINDS}
 """The child kinds. Objects of other kinds with a TritonModel as controller don't come from the operator."""
 _UNREADABLE = object()
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class _ConcurrentChanges:
-    """Changes while a listing is read, which the listing may not contain.
-
-    `put`: the newest state of each object. `removed`: uids.
-    """
-
-    put: dict[tuple[Key, ObjectId], Entry] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
 
 
 class Store:
@@ -57,11 +35,7 @@ class Store:
 
     def __init__(self, room: int = 96 << 20) -> None:
         self._lock = threading.RLock()
-        self._room, self._shares = room, Shares(room)
-        self._objects: dict[Key, dict[ObjectId, Entry]] = {}
-        self._listings: list[_ConcurrentChanges] = []
-        self._gone: dict[str, int] = {}
-        self._lost: dict[Key, dict[ObjectId, str]] = {}
+        self._table = Table(room)
 
     def put(self, obj: Object) -> Key | None:
         """Stores the state of an object. Returns the key of its TritonModel if the state has changed, otherwise None.
@@ -71,83 +45,25 @@ class Store:
         key = owner(obj)
         if key is None:
             return None
-        object_id, metadata = _object_id(obj), obj["metadata"]
+        object_id, metadata = id_of(obj), obj["metadata"]
         with self._lock:
             # Half of all events follow our own writes, whose answers are stored already.
-            last, version = self._objects.get(key, {}).get(object_id), int(metadata["resourceVersion"])
-            if _is_old(last, metadata["uid"], version) and not (self._listings and last and last.version > version):
+            if self._table.knows(key, object_id, metadata["uid"], int(metadata["resourceVersion"])):
                 return None
-        return key if self._take(key, object_id, _entry(obj)) else None
-
-    def _take(self, key: Key, object_id: ObjectId, entry: Entry) -> bool:
-        """Stores a state; returns whether it has changed."""
+        entry = _entry(obj)
         with self._lock:
-            group = self._objects.setdefault(key, {})
-            last = group.get(object_id)
-            entry = self._fitted(key, entry, last)
-            if not self._is_gone(entry):
-                for listing in self._listings:
-                    listing.put[key, object_id] = _newest(entry, listing.put.get((key, object_id)))
-            if _is_old(last, entry.uid, entry.version) or self._is_gone(entry):
-                self._give_back(key, entry)
-                self._charge(key, last)
-                if not group:
-                    del self._objects[key]
-                return False
-            group[object_id] = entry
-            self._lost.get(key, {}).pop(object_id, None)
-            if entry.ended:
-                self._drop_ended(key, group)
-        return last is None or last.body != entry.body
-
-    def _fitted(self, key: Key, entry: Entry, last: Entry | None) -> Entry:
-        """Returns the state to store in place of `last`: `entry`, or its brief if the namespace has no room for it."""
-        self._give_back(key, last)
-        grows = last is None or last.crowded or entry.memory > last.memory
-        if grows and not self._shares.may_take(_namespace(key), entry.memory):
-            entry = entry.in_brief()
-        self._charge(key, entry)
-        return entry
-
-    def _drop_ended(self, key: Key, group: dict[ObjectId, Entry]) -> None:
-        """Drops all but the newest ended pods of one TritonModel."""
-        pods = sorted((entry.version, object_id) for object_id, entry in group.items() if entry.ended)
-        for _, object_id in pods[:-MAX_ENDED]:
-            self._give_back(key, group.pop(object_id))
-
-    def _charge(self, key: Key, entry: Entry | None) -> None:
-        if entry is not None:
-            self._shares.take(_namespace(key), entry.memory)
-
-    def _give_back(self, key: Key, entry: Entry | None) -> None:
-        if entry is not None:
-            self._shares.give_back(_namespace(key), entry.memory)
-
-    def _recount(self) -> None:
-        """Counts the memory again, without states that a listing has read but not stored."""
-        self._shares = Shares(self._room)
-        for key, group in self._objects.items():
-            for entry in group.values():
-                self._charge(key, entry)
+            return key if self._table.take(key, object_id, entry) else None
 
     def remove(self, obj: Object) -> Key | None:
         """Forgets a deleted object. Returns the key of its TritonModel."""
         key = owner(obj)
         if key is None:
             return None
+        metadata = obj["metadata"]
         with self._lock:
-            for listing in self._listings:
-                listing.removed.add(obj["metadata"]["uid"])
-            self._record_deletion(obj)
-            group = self._objects.get(key, {})
-            last = group.get(_object_id(obj))
-            # A new object with the same name may be stored already.
-            if last is not None and last.uid == obj["metadata"]["uid"]:
-                self._give_back(key, group.pop(_object_id(obj)))
-            if not group:
-                self._objects.pop(key, None)
+            self._table.remove(key, id_of(obj), metadata["uid"], int(metadata["resourceVersion"]))
             if obj["kind"] == names.KIND:
-                self._lost.pop(key, None)
+                self._table.lost.forget(key)
         return key
 
     def mark_lost(self, obj: Object) -> Key | None:
@@ -159,34 +75,21 @@ class Store:
         with self._lock:
             key = self.remove(obj)
             # Kubernetes' garbage collector deletes the children of a deleted TritonModel.
-            if key is not None and obj["kind"] in _CONDITIONAL and (group := self._objects.get(key)):
-                object_id = _object_id(obj)
+            if key is not None and obj["kind"] in _CONDITIONAL and (group := self._table.group(key)):
+                object_id = id_of(obj)
                 if object_id not in group and any(kind == names.KIND for kind, _ in group):
-                    self._lost.setdefault(key, {})[object_id] = obj["metadata"]["uid"]
+                    self._table.lost.add(key, object_id, obj["metadata"]["uid"])
         return key
 
     def lost(self, key: Key) -> set[ObjectId]:
         """Returns the objects that may still exist without their label."""
         with self._lock:
-            return set(self._lost.get(key, ()))
+            return self._table.lost.of(key)
 
     def unmark_lost(self, key: Key, object_id: ObjectId) -> None:
         """Removes the mark that `mark_lost` set."""
         with self._lock:
-            self._lost.get(key, {}).pop(object_id, None)
-
-    def _record_deletion(self, obj: Object) -> None:
-        self._gone[obj["metadata"]["uid"]] = int(obj["metadata"]["resourceVersion"])
-        if len(self._gone) > _REMEMBERED:
-            del self._gone[next(iter(self._gone))]
-
-    def _is_gone(self, entry: Entry) -> bool:
-        """Returns whether the object was deleted after this state.
-
-        The answer to a write can arrive after the event of the deletion. An object that has only lost its label has
-        this state or a newer one.
-        """
-        return entry.version < self._gone.get(entry.uid, 0)
+            self._table.lost.remove(key, object_id)
 
     def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> bool:
         """Replaces the stored objects of one kind by a complete list.
@@ -196,91 +99,49 @@ class Store:
         """
         entries: dict[tuple[Key, ObjectId], Entry] = {}
         unreadable: set[str] = set()
-        changes = _ConcurrentChanges()
         with self._lock:
-            self._listings.append(changes)
+            listing = self._table.begin(kind, namespace)
         try:
             for obj in objects:
                 try:
                     key = owner(obj)
                     if key is not None:
-                        entries[key, _object_id(obj)] = self._listed(key, obj)
+                        entries[key, id_of(obj)] = self._listed(key, obj)
                 except Exception:
                     # One malformed object must not stop the listing. Its last state stays.
-                    _log.exception("failed to read %s %s", kind, _described(obj))
-                    unreadable.add(_uid(obj))
+                    _log.exception("failed to read %s %s", kind, described(obj))
+                    unreadable.add(uid_of(obj))
             with self._lock:
-                for key, group in list(self._objects.items()):
-                    if namespace is not None and _namespace(key) != namespace:
-                        continue
-                    missing = [o for o in group if o[0] == kind and (key, o) not in entries]
-                    for object_id in missing:
-                        entry = group[object_id]
-                        if changes.put.get((key, object_id)) is not entry and entry.uid not in unreadable:
-                            del group[object_id]
-                    if not group:
-                        del self._objects[key]
-                rolled_back = [
-                    self._set(key, object_id, entry, changes)
-                    for (key, object_id), entry in entries.items()
-                    if entry.uid not in changes.removed
-                ]
-                for key in {key for (key, _), entry in entries.items() if entry.ended}:
-                    self._drop_ended(key, self._objects.get(key, {}))
-                self._forget_lost(kind, namespace, changes)
-                return any(rolled_back)
+                rolled_back = self._table.replace(listing, entries, unreadable)
+                self._table.lost.forget_listed(
+                    kind, namespace, listing.removed, lambda key: self.model(key) is not None
+                )
+                return rolled_back
         finally:
             with self._lock:
-                self._listings.remove(changes)
-                self._recount()
+                self._table.end(listing)
 
     def _listed(self, key: Key, obj: Object) -> Entry:
         """Returns the state in a listing. Most are stored already and aren't compressed again."""
+        object_id, metadata = id_of(obj), obj["metadata"]
         with self._lock:
-            last = self._objects.get(key, {}).get(_object_id(obj))
-        metadata = obj["metadata"]
-        state = metadata["uid"], int(metadata["resourceVersion"])
-        if last is not None and (last.uid, last.version) == state and not last.crowded:
+            last = self._table.group(key).get(object_id)
+        version = int(metadata["resourceVersion"])
+        if last is not None and (last.uid, last.version) == (metadata["uid"], version) and not last.crowded:
             return last
         entry = _entry(obj)
         with self._lock:
-            return self._fitted(key, entry, last)
+            return self._table.fit(key, object_id, entry)
 
-    def _set(self, key: Key, object_id: ObjectId, entry: Entry, changes: _ConcurrentChanges) -> bool:
-        """Stores the state in a listing, or a concurrent newer one.
-
-        Returns whether the store had a newer state than the listing.
-        """
-        change = changes.put.get((key, object_id))
-        newest = _newest(entry, change)
-        group = self._objects.setdefault(key, {})
-        last = group.get(object_id)
-        is_newer = last is not None and last is not change and last.version > newest.version
-        rolled_back = self._is_gone(entry) or is_newer
-        self._gone.pop(entry.uid, None)
-        if last is not None and (last.uid, last.version) == (newest.uid, newest.version) and not last.crowded:
-            return rolled_back  # keeps the cached result of `map_kind`
-        group[object_id] = newest
-        self._lost.get(key, {}).pop(object_id, None)
-        for listing in self._listings:
-            if listing is not changes:
-                listing.put[key, object_id] = _newest(newest, listing.put.get((key, object_id)))
-        return rolled_back
-
-    def _forget_lost(self, kind: str, namespace: str | None, changes: _ConcurrentChanges) -> None:
-        """Removes the marks that `mark_lost` set for one kind: a listing also contains objects without the label."""
-        for key, uids in list(self._lost.items()):
-            if namespace is not None and _namespace(key) != namespace:
-                continue
-            if kind == names.KIND and self.model(key) is None:
-                del self._lost[key]
-            for object_id in [o for o, uid in uids.items() if o[0] == kind and uid not in changes.removed]:
-                del uids[object_id]
+    @property
+    def memory(self) -> int:
+        """Bytes that the objects take, by the count that `room` limits."""
+        return self._table.memory
 
     def all_keys(self) -> list[Key]:
         """Returns the keys of all TritonModels, the most recently changed first."""
         with self._lock:
-            versions = {key: max(e.version for e in group.values()) for key, group in self._objects.items()}
+            versions = {key: max(e.version for e in group.values()) for key, group in self._table.groups()}
         return sorted(versions, key=versions.__getitem__, reverse=True)
 
     def model(self, key: Key) -> Object | None:
@@ -295,7 +156,7 @@ class Store:
         with self._lock:
             entries = [
                 (key, entry)
-                for key, group in self._objects.items()
+                for key, group in self._table.groups()
                 for (k, _), entry in group.items()
                 if k == kind and not entry.large
             ]
@@ -311,13 +172,13 @@ class Store:
     def large(self, key: Key, uid: str) -> list[Large]:
         """Returns the objects of the TritonModel with this uid of which only `brief` is stored, including itself."""
         with self._lock:
-            group = self._objects.get(key, {}).items()
+            group = self._table.group(key).items()
             entries = [(object_id, e) for object_id, e in group if e.large and uid in (e.uid, e.controller)]
             return [Large(*object_id, e.large, e.crowded) for object_id, e in entries if e.large]
 
     def of_kind(self, key: Key, kind: str) -> list[Object]:
         with self._lock:
-            entries = [entry for (k, _), entry in self._objects.get(key, {}).items() if k == kind]
+            entries = [entry for (k, _), entry in self._table.group(key).items() if k == kind]
         return [entry.object for entry in entries]
 
     def children(self, key: Key, uid: str, before: Iterable[Object] = ()) -> list[Object]:
@@ -326,83 +187,18 @@ class Store:
         `before`: an earlier result. Its unchanged objects are returned again, and not read from their JSON.
         """
         with self._lock:
-            entries = [e for (k, _), e in self._objects.get(key, {}).items() if k in _MADE and e.controller == uid]
+            entries = [e for (k, _), e in self._table.group(key).items() if k in _MADE and e.controller == uid]
         unchanged = {state(obj): obj for obj in before}
         return [unchanged.get(entry.state) or entry.object for entry in entries]
 
     def leftovers(self, key: Key, uid: str = "") -> list[Object]:
         """Returns the objects whose controller is a TritonModel with this name and another uid."""
         with self._lock:
-            group = self._objects.get(key, {}).items()
+            group = self._table.group(key).items()
             entries = [e for (k, _), e in group if k in _MADE and e.controller not in ("", uid)]
         return [entry.object for entry in entries]
-
-
-def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
-    """Returns the owner reference to the controller of `obj`; None if it has no controller of this kind."""
-    references: list[Object] = obj["metadata"].get("ownerReferences", [])
-    return next(
-        (
-            r
-            for r in references
-            if r.get("controller") and r["kind"] == kind.kind and r["apiVersion"].split("/")[0] == kind.group
-        ),
-        None,
-    )
-
-
-def owner(obj: Object) -> Key | None:
-    """Returns the key of the TritonModel that an object belongs to; None if there is none.
-
-    It is the object itself, its controller, or, for pods and objects without a controller, the name in the label.
-    """
-    metadata = obj["metadata"]
-    if obj["kind"] == names.KIND:
-        return f"{metadata['namespace']}/{metadata['name']}"
-    reference, labels = controller(obj), metadata.get("labels", {})
-    name = reference["name"] if reference else labels.get(names.LABEL_MODEL)
-    return f"{metadata['namespace']}/{name}" if name else None
 
 
 def _entry(obj: Object) -> Entry:
     reference = controller(obj)
     return Entry.of(obj, reference["uid"] if reference else "")
-
-
-def _is_old(last: Entry | None, uid: str, version: int) -> bool:
-    """Returns whether `last` is a state of the same object, with this version or a newer one.
-
-    resourceVersions are comparable as numbers, officially since Kubernetes 1.35.
-    """
-    return last is not None and last.uid == uid and last.version >= version
-
-
-def _newest(entry: Entry, other: Entry | None) -> Entry:
-    return entry if other is None or entry.version >= other.version else other
-
-
-def _namespace(key: Key) -> str:
-    return key.partition("/")[0]
-
-
-def state(obj: Object) -> str:
-    """Identifies a state of an object: uid and resourceVersion, as Entry.state."""
-    return f"{obj['metadata']['uid']} {obj['metadata'].get('resourceVersion', '')}"
-
-
-def _uid(obj: Any) -> str:
-    try:
-        return str(obj["metadata"]["uid"])
-    except (KeyError, TypeError):
-        return ""
-
-
-def _described(obj: Any) -> str:
-    """namespace/name of a value that may not be an object."""
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    fields = metadata if isinstance(metadata, dict) else {}
-    return f"{fields.get('namespace', '')}/{fields.get('name', '')}"
-
-
-def _object_id(obj: Object) -> ObjectId:
-    return obj["kind"], obj["metadata"]["name"]

@@ -11,7 +11,8 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
-from triton_operator.cluster.store import Store, controller
+from triton_operator.cluster.objects import controller
+from triton_operator.cluster.store import Store
 
 from .cache import ReconcileCache
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_operator.api import kinds, names
 from triton_operator.api.status import CONDITIONS, PROGRESSING, THRESHOLD_LIVE, TritonModelStatus, status_of, timestamp
-from triton_operator.cluster.store import state
+from triton_operator.cluster.objects import state
 from triton_operator.plan import identity
 from triton_operator.probe import Prober
 from triton_operator.render import endpoint

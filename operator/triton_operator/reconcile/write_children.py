@@ -11,7 +11,8 @@ from triton_operator.api import kinds, kubernetes_versions, names, secrets
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
-from triton_operator.cluster.store import Store, controller, state
+from triton_operator.cluster.objects import controller, state
+from triton_operator.cluster.store import Store
 from triton_operator.plan import (
     Applied,
     Apply,

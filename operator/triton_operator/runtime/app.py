@@ -20,7 +20,8 @@ from triton_operator.cluster.connection import client_of_environment
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.nodes import Nodes
-from triton_operator.cluster.store import Store, controller, state
+from triton_operator.cluster.objects import controller, state
+from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod
 from triton_operator.probe import Prober
 from triton_operator.probe.credentials import headers

@@ -12,8 +12,9 @@ from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.nodes import kubernetes_version
+from triton_operator.cluster.objects import controller
 from triton_operator.cluster.slim import brief
-from triton_operator.cluster.store import Store, controller
+from triton_operator.cluster.store import Store
 from triton_operator.render.children import CHILDREN, CONDITIONAL, KINDS
 from triton_operator.render.choices import Capabilities
 

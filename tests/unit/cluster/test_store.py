@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from support import gen
-from triton_operator.cluster import entry
-from triton_operator.cluster import store as module
+from triton_operator.cluster import absent, entry
 from triton_operator.cluster.store import Store
+from triton_operator.cluster.table import MAX_ENDED
 from triton_operator.render import Choices, render
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
@@ -282,7 +282,7 @@ def test_accepts_an_object_again_that_only_lost_its_label() -> None:
 
 
 def test_remembers_a_limited_number_of_deleted_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    monkeypatch.setattr(absent, "_REMEMBERED", 3)
     store = Store()
     for number in range(5):
         store.remove(gen.child(version=12, uid=str(number)))
@@ -454,7 +454,7 @@ def read_pods(store: Store) -> set[str]:
 def test_keeps_the_newest_of_many_ended_pods_and_every_running_one() -> None:
     """An evicted server leaves a pod, and Kubernetes keeps up to 12,500 of them."""
     running = gen.pod(name="detection-abc-running")
-    newest = {f"detection-abc-{number}" for number in range(5000 - module.MAX_ENDED, 5000)} | {"detection-abc-running"}
+    newest = {f"detection-abc-{number}" for number in range(5000 - MAX_ENDED, 5000)} | {"detection-abc-running"}
     listed, watched = Store(), Store()
     listed.replace("Pod", [running, *map(evicted, range(5000))])
     watched.put(running)
@@ -462,7 +462,10 @@ def test_keeps_the_newest_of_many_ended_pods_and_every_running_one() -> None:
         watched.put(evicted(number))
     assert read_pods(listed) == read_pods(watched) == newest
     # They also give back their memory.
-    assert listed._shares._sum == watched._shares._sum == sum(o.memory for o in watched._objects[KEY].values())
+    kept = Store()
+    for pod in listed.of_kind(KEY, "Pod"):
+        kept.put(pod)
+    assert listed.memory == watched.memory == kept.memory
     # A deletion of one that was dropped changes nothing, and one that is deleted makes no room for older ones.
     listed.remove(evicted(0))
     listed.remove(evicted(4999))
@@ -473,9 +476,9 @@ def test_keeps_the_newest_of_many_ended_pods_and_every_running_one() -> None:
 
 def test_a_pod_that_ends_counts_as_ended() -> None:
     store = Store()
-    for number in range(2 * module.MAX_ENDED):
+    for number in range(2 * MAX_ENDED):
         store.put(gen.pod(name=f"detection-abc-{number}"))
-    assert len(read_pods(store)) == 2 * module.MAX_ENDED
-    for number in range(2 * module.MAX_ENDED):
+    assert len(read_pods(store)) == 2 * MAX_ENDED
+    for number in range(2 * MAX_ENDED):
         store.put(evicted(number))
-    assert len(read_pods(store)) == module.MAX_ENDED
+    assert len(read_pods(store)) == MAX_ENDED

@@ -163,9 +163,7 @@ def test_removed_objects_free_their_memory() -> None:
             store.put(obj)
         for obj in objects:
             store.remove(obj)
-        assert store._shares._sum == 0
-        assert not store._shares._taken
-        store._gone.clear()
+        assert store.memory == 0
 
     def broken() -> Iterator[dict[str, Any]]:
         yield from objects
@@ -173,7 +171,7 @@ def test_removed_objects_free_their_memory() -> None:
 
     with pytest.raises(OSError):  # noqa: PT011
         store.replace("TritonModel", broken())
-    assert store._shares._sum == 0
+    assert store.memory == 0
 
 
 def test_a_brief_has_the_conditions_but_not_the_models() -> None:
