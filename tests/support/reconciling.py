@@ -7,16 +7,17 @@ from typing import Any
 
 from support import gen
 from triton_operator.api.kinds import Kind
-from triton_operator.api.monitoring import Answer
+from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import RunningServer, ServerAnswers
-from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
-from triton_operator.reconcile import Reconciler
+from triton_operator.reconcile import Cluster, Reconciler
 from triton_operator.render import Choices
 from triton_operator.render.choices import Capabilities
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 CHOICES = Choices("tools:1", "Copy")
+MONITORED = Cluster(installed=Installed((), searched=("monitoring",)))
+"""A cluster with prometheus-operator and without a Prometheus."""
 Object = dict[str, Any]
 
 
@@ -77,7 +78,6 @@ def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Recon
     store = store or Store()
     store.put(gen.raw())
     client: Any = api
-    more = {"progress_seconds": 0.0, "cluster": lambda: Capabilities(monitoring=False, keda=False), **more}
+    more = {"progress_seconds": 0.0, "cluster": lambda: Cluster(Capabilities(monitoring=False, keda=False)), **more}
     answers: Any = more.pop("answers", Answers())
-    monitoring = more.pop("monitoring", Monitoring(client))
-    return Reconciler(client, store, answers, monitoring, CHOICES, **more)
+    return Reconciler(client, store, answers, CHOICES, **more)

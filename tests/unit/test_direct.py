@@ -17,8 +17,8 @@ from triton_operator.api.servers import History, RunningServer, Sample, Subject
 from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonModelStatus
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, PREFIX
 from triton_operator.cluster.errors import ApiError
-from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
+from triton_operator.reconcile import Cluster
 from triton_operator.reconcile.cache import ReconcileCache
 from triton_operator.reconcile.direct import decide_scale, scaling_status
 from triton_operator.reconcile.outcome import Outcome
@@ -31,6 +31,7 @@ from triton_operator.render.choices import Capabilities
 from triton_operator.scaling import ScaleDecision
 
 CHOICES = Choices("tools:1", "Copy")
+CLUSTER = Cluster(Capabilities(monitoring=False, keda=False))
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 LOG = logging.LoggerAdapter(logging.getLogger(), {})
 Object = dict[str, Any]
@@ -74,13 +75,10 @@ class World:
         store, itself = Store(), cast(Any, self)
         for obj in (self.deployment, self.autoscaler, *self.pods):
             store.put(copy.deepcopy(obj))
-        reader = SnapshotReader(
-            store, itself, Monitoring(itself), CHOICES, lambda: Capabilities(monitoring=False, keda=False),
-            lambda: "Copy", lambda: datetime.now(UTC),
-        )  # fmt: skip
+        reader = SnapshotReader(store, itself, CHOICES, lambda: datetime.now(UTC))
         annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
         model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
-        return decide_scale(reader.read(model, raw, self.before, {}), self.cache, self.now)
+        return decide_scale(reader.read(model, raw, self.before, CLUSTER, {}), self.cache, self.now)
 
     def scale_up(self, decision: ScaleDecision, outcome: Outcome) -> None:
         self.scaler.scale_up(ScaleUp(self.deployment, decision), outcome, LOG)

@@ -9,27 +9,26 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from support import gen, reconciling
 from support.api import condition
-from support.reconciling import KEY, Accepting, Answers, Object, reconciler
+from support.reconciling import KEY, MONITORED, Accepting, Answers, Object, reconciler
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
 from triton_operator.api.servers import ChangeOutcome, IndexEntry, RunningServer, Sample, ServerAnswers, Subject
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.errors import ApiError
-from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.objects import state
 from triton_operator.cluster.store import Store
-from triton_operator.reconcile import Result
+from triton_operator.reconcile import Cluster, Result
 from triton_operator.reconcile.pace import SPEC_BURST, SPEC_SECONDS
 from triton_operator.render import Choices, render
 from triton_operator.render.children import CHILDREN
-from triton_operator.render.choices import Capabilities, Settings
+from triton_operator.render.choices import Capabilities, Delivery, Settings
 
 
 def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
@@ -198,7 +197,6 @@ def test_status_waits_at_most_one_second_for_a_pending_answer() -> None:
 def test_compares_the_models_with_the_limit_in_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = Selection({}, {})
     selecting = Installed((Prometheus("monitoring", "k8s", "http://p", everything, everything),))
-    monkeypatch.setattr(Monitoring, "installed", lambda _: selecting)
     for limit, told in ((100, True), (10_000, False)):
         settings = Settings(sample_limit=limit)
         monkeypatch.setattr(reconciling, "CHOICES", replace(reconciling.CHOICES, settings=settings))
@@ -206,7 +204,7 @@ def test_compares_the_models_with_the_limit_in_the_settings(monkeypatch: pytest.
         store.put(gen.pod())
         index = tuple(IndexEntry(f"branch_{n}", "1", "READY", "") for n in range(5))
         answers.of_servers = ServerAnswers({gen.pod()["metadata"]["name"]: index})
-        reconciler(api, store, answers=answers, cluster=Capabilities).reconcile(KEY)
+        reconciler(api, store, answers=answers, cluster=lambda: Cluster(installed=selecting)).reconcile(KEY)
         said = condition(api.answers[-1], "MonitoringAvailable")
         assert (said["status"], said["reason"]) == ("True", "Selected")
         assert ("5 versions of models have about 105 samples" in said["message"]) == told
@@ -238,8 +236,8 @@ class Scene:
         api: Any = self._api
         before = self._store.model(KEY)
         self._reconciler = reconciler(
-            api, self._store, answers=self.answers, monitoring=Monitoring(api, "http://prometheus"),
-            clock=lambda: self._now, cluster=Capabilities,
+            api, self._store, answers=self.answers, clock=lambda: self._now,
+            cluster=lambda: replace(MONITORED, prometheus="http://prometheus"),
         )  # fmt: skip
         if before is not None:
             self._store.put(before)
@@ -309,26 +307,18 @@ def test_ignores_an_answer_from_before_a_change() -> None:
     assert not scene.answers.outdated
 
 
-def test_delivery_auto_asks_for_the_nodes_when_a_deployment_is_new() -> None:
-    """A node that can't mount images may have been added since leading began. A live Deployment keeps its delivery."""
-    api, calls = Accepting(), list[str]()
-
-    def delivery() -> Literal["Copy", "ImageVolume"]:
-        calls.append("now")
-        return "ImageVolume"
-
-    subject = reconciler(api, delivery=delivery)
-    for _ in range(3):
-        subject.reconcile(KEY)
-    deployments = [obj for obj in api.answers if obj["kind"] == "Deployment"]
-    assert [d["metadata"]["annotations"][names.ANNOTATION_DELIVERY] for d in deployments] == ["ImageVolume"]
-    assert calls == ["now"]
-    chosen = Accepting()
-    store = Store()
-    subject = reconciler(chosen, store, delivery=delivery)
-    store.put(gen.raw(gen.put("spec.modelImage.delivery", "Copy"), gen.put("metadata.resourceVersion", "2")))
+def test_delivery_auto_follows_the_nodes_only_when_a_deployment_is_new() -> None:
+    """A live Deployment keeps its delivery."""
+    known: list[Delivery] = ["ImageVolume"]
+    api, store = Accepting(), Store()
+    subject = reconciler(api, store, cluster=lambda: replace(MONITORED, delivery=known[-1]))
     subject.reconcile(KEY)
-    assert calls == ["now"]
+    known.append("Copy")
+    subject.reconcile(KEY)
+    store.put(gen.raw(gen.put("spec.entrypoint", "other"), gen.put("metadata.resourceVersion", "2")))
+    subject.reconcile(KEY)
+    deployments = [obj for obj in api.answers if obj["kind"] == "Deployment"]
+    assert {d["metadata"]["annotations"][names.ANNOTATION_DELIVERY] for d in deployments} == {"ImageVolume"}
 
 
 @pytest.mark.parametrize("live_before", [True, False], ids=["live", "not live yet"])
@@ -412,7 +402,7 @@ def test_an_object_that_can_no_longer_be_read_is_neither_deleted_nor_written() -
     """The role has lost the verb `list`, and still has `delete`."""
     refused = dict[Kind, str]()
     api, store = Accepting(), Store()
-    subject = reconciler(api, store, cluster=Capabilities, refused_kinds=lambda: refused)
+    subject = reconciler(api, store, cluster=lambda: replace(MONITORED, refused_kinds=refused))
     subject.reconcile(KEY)
     assert store.of_kind(KEY, kinds.POD_MONITOR.kind)
     refused[kinds.POD_MONITOR] = "no permission to list"

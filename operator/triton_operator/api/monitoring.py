@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from .thresholds import ThresholdKey
@@ -64,14 +64,16 @@ class Prometheus:
 class Installed:
     """The monitoring of a cluster.
 
-    - `prometheuses`: None if the operator may not list them.
+    - `prometheuses`: None if the operator may not list them, or the API server has not listed them yet.
     - `namespaces`: the labels of each namespace, by name.
     - `searched`: the namespaces in which the operator looks for Prometheus resources.
+    - `answered`: whether the API server has answered, if only with a refusal.
     """
 
     prometheuses: tuple[Prometheus, ...] | None = None
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     searched: tuple[str, ...] = ()
+    answered: bool = True
 
     def selecting(self, labels: Labels, namespace: str) -> list[Prometheus]:
         """Returns the Prometheus resources that select both rules and PodMonitors with `labels` in `namespace`."""
@@ -82,6 +84,11 @@ class Installed:
             if p.rules.selects(labels, namespace, own, p.namespace)
             and p.pod_monitors.selects(labels, namespace, own, p.namespace)
         ]
+
+    def differs(self, other: Installed, namespace: str) -> bool:
+        """Returns whether `other` may select something else in this namespace."""
+        own, others = self.namespaces.get(namespace), other.namespaces.get(namespace)
+        return (replace(self, namespaces={}), own) != (replace(other, namespaces={}), others)
 
 
 @dataclass(frozen=True, order=True)

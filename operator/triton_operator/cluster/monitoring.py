@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from itertools import chain
 from typing import Any
 
@@ -20,86 +18,43 @@ from .errors import ApiError
 _log = logging.getLogger(__name__)
 PROMETHEUSES = Kind("monitoring.coreos.com", "v1", "Prometheus", "prometheuses", optional=True)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces")
-FRESH_SECONDS = 60.0
-"""How long a listing of Prometheuses and namespaces is cached."""
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
 """Allows no segment `.` or `..`, and no query."""
 
 
 class Monitoring:
-    """Caches the cluster's Prometheuses and namespaces. Safe to use from several threads.
+    """The cluster's Prometheuses and namespaces at the last `refresh`, as `installed`.
 
-    - `url`: a Prometheus to query instead of the cluster's Prometheus resources.
-    - `namespaces`: the namespaces whose Prometheus resources the operator uses. Users who may create a Prometheus
-      resource there decide which server the operator queries, and what it reports about every TritonModel.
+    `namespaces`: the namespaces whose Prometheus resources the operator uses. Users who may create a Prometheus
+    resource there decide which server the operator queries, and what it reports about every TritonModel.
     """
 
-    def __init__(
-        self,
-        api: KubernetesApi,
-        url: str = "",
-        namespaces: Collection[str] = (names.PROMETHEUS_NAMESPACE,),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.url, self._namespaces = url.rstrip("/"), tuple(sorted(set(namespaces)))
-        self._api, self._clock = api, clock
-        self._lock, self._listing = threading.Lock(), threading.Lock()
-        self._installed, self._at, self._forgotten = Installed(), float("-inf"), 0
-        self._last_read: tuple[Any, Any] | None = None
+    def __init__(self, api: KubernetesApi, namespaces: Collection[str] = (names.PROMETHEUS_NAMESPACE,)) -> None:
+        self._api, self._namespaces = api, tuple(sorted(set(namespaces)))
+        self.installed = Installed()
 
-    def installed(self) -> Installed:
-        """Returns the cluster's Prometheuses, at most a minute old. Never raises.
-
-        Returns the last known ones if the API server fails, and none if it forbids the request.
-        """
-        if (installed := self._fresh()) is not None:
-            return installed
-        # One thread lists, and the others wait for its result. The event loop takes only `_lock`.
-        with self._listing:
-            if (installed := self._fresh()) is not None:
-                return installed
-            began = self._forgotten
-            installed = self._list()
-            with self._lock:
-                self._installed = installed
-                if self._forgotten == began:
-                    self._at = self._clock()
-            return installed
-
-    def _fresh(self) -> Installed | None:
-        """Returns the last listing; None if it is too old."""
-        with self._lock:
-            return self._installed if self._clock() - self._at <= FRESH_SECONDS else None
-
-    def changed(self, namespaces: set[str]) -> bool:
-        """Returns whether the Prometheuses or the labels of these namespaces have changed since the last call."""
-        installed = self.installed()
-        before, self._last_read = (
-            self._last_read,
-            (installed.prometheuses, {n: installed.namespaces.get(n) for n in namespaces}),
-        )
-        return self._last_read != before
-
-    def forget(self) -> None:
-        """Discards the cached listing, and one that is being read. Never waits."""
-        with self._lock:
-            self._at, self._forgotten = float("-inf"), self._forgotten + 1
-
-    def _list(self) -> Installed:
+    def refresh(self) -> None:
+        """Lists the Prometheuses and the namespaces. If the API server fails, those of the last listing stay."""
         try:
             objects = chain.from_iterable(self._api.list(PROMETHEUSES, namespace) for namespace in self._namespaces)
             servers = (server for obj in objects if (server := _prometheus(obj)))
             prometheuses = tuple(sorted(servers, key=lambda server: server.url))
-            namespaces = {n["metadata"]["name"]: n["metadata"].get("labels", {}) for n in self._api.list(NAMESPACES)}
+            listed = self._api.list(NAMESPACES, metadata=True)
+            namespaces = {n["metadata"]["name"]: n["metadata"].get("labels", {}) for n in listed}
         except ApiError as error:
-            if error.code == 403:
-                return Installed()
-            if error.code == 404:
-                return Installed((), searched=self._namespaces)
-            _log.warning("could not list the Prometheuses and namespaces, using the last known ones: %s", error.message)
-            return self._installed
-        return Installed(prometheuses, namespaces, self._namespaces)
+            self.installed = self._without(error)
+        else:
+            self.installed = Installed(prometheuses, namespaces, self._namespaces)
+
+    def _without(self, error: ApiError) -> Installed:
+        """Returns what is known after a listing that has failed."""
+        if error.code == 403:
+            return Installed()
+        if error.code == 404:
+            return Installed((), searched=self._namespaces)
+        _log.warning("could not list the Prometheuses and namespaces, using the last known ones: %s", error.message)
+        return Installed(answered=False) if self.installed.prometheuses is None else self.installed
 
 
 def _prometheus(obj: dict[str, Any]) -> Prometheus | None:

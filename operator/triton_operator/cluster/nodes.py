@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
-from collections.abc import Callable
-from typing import Literal
 
 from triton_operator.api import kubernetes_versions
 from triton_operator.api.kinds import Kind
+from triton_operator.render.choices import Delivery
 
 from .api import KubernetesApi
 from .errors import ApiError
 
 NODES = Kind("", "v1", "Node", "nodes")
-FRESH_SECONDS = 10.0
-"""How long the answer is cached, for the case that many TritonModels are created at once."""
 _RUNTIMES = {"containerd": (2, 1), "cri-o": (1, 33)}
 
 
 class Nodes:
-    """What the cluster's nodes support. Safe to use from several threads."""
+    """What the cluster's nodes supported at the last `refresh`.
 
-    def __init__(self, api: KubernetesApi, clock: Callable[[], float] = time.monotonic) -> None:
-        self._api, self._clock, self._lock = api, clock, threading.Lock()
-        self._delivery: Literal["Copy", "ImageVolume"] = "Copy"
-        self._at = float("-inf")
+    `delivery`: the delivery for a new Deployment with `delivery: Auto`.
+    """
 
-    def delivery(self) -> Literal["Copy", "ImageVolume"]:
-        """Returns the delivery for a new Deployment with `delivery: Auto`. Asks the API server; raises ApiError."""
-        with self._lock:
-            if self._clock() - self._at > FRESH_SECONDS:
-                self._delivery, self._at = best_delivery(self._api), self._clock()
-            return self._delivery
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        self.delivery: Delivery = "Copy"
+
+    def refresh(self) -> None:
+        """Lists the nodes. Raises ApiError."""
+        self.delivery = best_delivery(self._api)
 
 
-def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
+def best_delivery(api: KubernetesApi) -> Delivery:
     """Returns the delivery for `delivery: Auto`.
 
     It is Copy if the API server or a node doesn't support image volumes, or if the operator may not read that (a

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .reconciler import Reconciler, Result
+from .snapshot import Cluster
 
-__all__ = ["Reconciler", "Result"]
+__all__ = ["Cluster", "Reconciler", "Result"]

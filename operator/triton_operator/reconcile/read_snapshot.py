@@ -18,19 +18,17 @@ from triton_operator.api.thresholds import (
     Thresholds,
 )
 from triton_operator.api.types import TritonModel
-from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.plan import is_orphan
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.served import served
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, readiness
-from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.rules.streaming import measured
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
 
-from .snapshot import Snapshot, find_kind
+from .snapshot import Cluster, Snapshot, find_kind
 
 Object = dict[str, Any]
 
@@ -38,35 +36,27 @@ Object = dict[str, Any]
 class SnapshotReader:
     """Reads snapshots, and tells the prober what to poll from then on.
 
-    Sends no request, except one for the cluster's monitoring when the last answer is old. Safe to use from several
-    threads, with one thread at a time for each key.
+    Sends no request. Safe to use from several threads, with one thread at a time for each key.
 
     Attributes:
         defaults: the choices for a TritonModel that isn't deployed yet.
-        cluster: returns what the cluster has.
-        delivery: returns the delivery of a new Deployment with `delivery: Auto`.
         clock: returns the time.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        prober: Prober,
-        monitoring: Monitoring,
-        defaults: Choices,
-        cluster: Callable[[], Capabilities],
-        delivery: Callable[[], Delivery],
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store, self._prober, self._monitoring, self._clock = store, prober, monitoring, clock
-        self._defaults, self._cluster, self._delivery = defaults, cluster, delivery
+    def __init__(self, store: Store, prober: Prober, defaults: Choices, clock: Callable[[], datetime]) -> None:
+        self._store, self._prober, self._defaults, self._clock = store, prober, defaults, clock
 
     def forget(self, key: str) -> None:
         """Stops polling for a deleted TritonModel."""
         self._prober.forget(key)
 
     def read(
-        self, model: TritonModel, raw: Object, before: TritonModelStatus, unreadable: Mapping[str, Problem]
+        self,
+        model: TritonModel,
+        raw: Object,
+        before: TritonModelStatus,
+        cluster: Cluster,
+        unreadable: Mapping[str, Problem],
     ) -> Snapshot:
         """Returns the snapshot of a TritonModel. `unreadable`: the problem of each kind that can't be read."""
         key = model.key
@@ -74,9 +64,10 @@ class SnapshotReader:
         pods = self._pods(key)
         deployment = find_kind(owned, kinds.DEPLOYMENT) or self._orphaned_deployment(model)
         requested = thresholds.of(raw)
-        fresh = self._fresh(model, raw, requested, deployment, pods, before)
-        installed = self._monitoring.installed() if fresh.cluster.monitoring and model.spec.monitoring.enabled else None
-        url = self._url(model, installed)
+        fresh = self._fresh(model, raw, requested, deployment, pods, before, cluster)
+        monitored = cluster.capabilities.monitoring and model.spec.monitoring.enabled
+        installed = cluster.installed if monitored else None
+        url = _url(model, installed, cluster.prometheus)
         if model.is_keda:
             # While none is known, it stays the last one.
             fresh = replace(fresh, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
@@ -140,21 +131,21 @@ class SnapshotReader:
         deployment: Object | None,
         pods: tuple[Pod, ...],
         before: TritonModelStatus,
+        cluster: Cluster,
     ) -> Choices:
         annotations = deployment["metadata"].get("annotations", {}) if deployment else {}
         template = annotations.get(names.ANNOTATION_TEMPLATE, "")
         now_served = served(model, pods, template, before)
-        undecided = deployment is None and model.spec.model_image.delivery == "Auto"
         return replace(
             self._defaults,
-            delivery=self._delivery() if undecided else self._defaults.delivery,
+            delivery=cluster.delivery,
             replicas=max(before.replicas, 1),
             # An ensemble has different rules, so there are none until the type of the entrypoint is known.
             entrypoint=now_served.entrypoint if now_served.type else "",
             ensemble=now_served.type == "Ensemble",
             decoupled=tuple(now_served.decoupled),
             thresholds=thresholds.effective_of(raw, requested),
-            cluster=self._cluster(),
+            cluster=cluster.capabilities,
         )
 
     def _orphaned_deployment(self, model: TritonModel) -> Object | None:
@@ -170,12 +161,16 @@ class SnapshotReader:
         metrics = frozenset(name for one in series for name in one.names)
         return self._prober.prometheuses.track(model.key, url, metrics)
 
-    def _url(self, model: TritonModel, installed: Installed | None) -> str:
-        """Returns the URL of the Prometheus that scrapes the servers of `model`; "" if none does."""
-        if installed is None:
-            return ""
-        selecting = installed.selecting(model.monitoring_labels, model.namespace)
-        return self._monitoring.url or (selecting[0].url if selecting else "")
+
+def _url(model: TritonModel, installed: Installed | None, chosen: str) -> str:
+    """Returns the URL of the Prometheus that scrapes the servers of `model`; "" if none does.
+
+    `chosen`: the URL in the operator's settings; "" without.
+    """
+    if installed is None:
+        return ""
+    selecting = installed.selecting(model.monitoring_labels, model.namespace)
+    return chosen or (selecting[0].url if selecting else "")
 
 
 def _subject(

@@ -10,17 +10,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from triton_operator.api import kinds
-from triton_operator.api.kinds import Kind, is_deleting
+from triton_operator.api.kinds import is_deleting
 from triton_operator.api.status import timestamp
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
-from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod, Problem
 from triton_operator.probe import Prober
 from triton_operator.render import Choices
-from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.kept_template import spec_hash
 from triton_operator.status.assess import held, unread
 
@@ -34,7 +32,7 @@ from .leftovers import WAITING_FOR_DELETION, LeftoverCollector
 from .pace import SPEC_CHANGES_TOO_OFTEN, Pace
 from .read_snapshot import SnapshotReader
 from .report import Reporter, current_status
-from .snapshot import find_kind
+from .snapshot import Cluster, find_kind
 from .unread import SPEC_INVALID, UNTOUCHED, is_essential, observe, read, too_large, unreadable
 from .write_status import StatusWriter
 
@@ -65,13 +63,11 @@ class Reconciler:
     """Reconciles TritonModels. Different keys may be reconciled in different threads, each key in one at a time.
 
     - `defaults`: the choices for a TritonModel that isn't deployed yet.
-    - `cluster`: returns what the cluster has.
+    - `cluster`: returns what the operator knows of the cluster.
     - `on_threshold(kind, result)`: called for every threshold that was accepted or refused.
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
     - `on_repair(reason)`: called for every restart of a server because of spec.repair.
     - `on_scale_up`: called after each scale-up of the engine Direct. `elapsed`: a monotonic clock, in seconds.
-    - `delivery`: returns the delivery of a new Deployment with `delivery: Auto`; None for that of `defaults`.
-    - `refused_kinds`: the kinds that the operator can't read, each with the API server's answer.
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
     """
 
@@ -80,30 +76,19 @@ class Reconciler:
         api: KubernetesApi,
         store: Store,
         prober: Prober,
-        monitoring: Monitoring,
         defaults: Choices,
-        cluster: Callable[[], Capabilities] = Capabilities,
+        cluster: Callable[[], Cluster] = Cluster,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
         progress_seconds: float = 5.0,
         collect_seconds: float = 300.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_scale_up: Callable[[], None] = lambda: None,
         elapsed: Callable[[], float] = time.monotonic,
-        delivery: Callable[[], Delivery] | None = None,
-        refused_kinds: Callable[[], Mapping[Kind, str]] = dict,
         on_repair: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._store, self._clock, self._elapsed, self._refused_kinds = store, clock, elapsed, refused_kinds
+        self._store, self._clock, self._elapsed, self._cluster = store, clock, elapsed, cluster
         self._lacking = Lacking()
-        self._reader = SnapshotReader(
-            store,
-            prober,
-            monitoring,
-            defaults,
-            lambda: replace(cluster(), lacks=self._lacking.fields),
-            delivery or (lambda: defaults.delivery),
-            clock,
-        )
+        self._reader = SnapshotReader(store, prober, defaults, clock)
         self._leftovers = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._leftover_pods = LeftoverPodCollector(api, store, clock)
         self._executor = Executor(
@@ -134,7 +119,8 @@ class Reconciler:
             return replace(self._report_unread(key, raw, problem, {}, log), failed=True)
 
     def _reconcile(self, key: str, raw: Object, log: Log) -> Result:
-        unreadable_kinds = unreadable(self._refused_kinds())
+        cluster = self._known_cluster()
+        unreadable_kinds = unreadable(cluster.refused_kinds)
         parsed = self._parse(key, raw, unreadable_kinds)
         if isinstance(parsed, Problem):
             return self._report_unread(key, raw, parsed, unreadable_kinds, log)
@@ -144,7 +130,7 @@ class Reconciler:
             self._report_held(key, raw, SPEC_CHANGES_TOO_OFTEN, cache, log)
             return Result(requeue_after=seconds)
 
-        snapshot = self._reader.read(model, raw, current_status(raw), unreadable_kinds)
+        snapshot = self._reader.read(model, raw, current_status(raw), cluster, unreadable_kinds)
         snapshot = replace(snapshot, refused_if_new=refused_if_new)
         decision = decide(snapshot, cache, self._elapsed())
         outcome = self._executor.execute(snapshot, decision.steps, cache, log)
@@ -153,6 +139,10 @@ class Reconciler:
             return Result(requeue_after=outcome.grace, written=frozenset(outcome.states))
         self._reporter.report(self._reader.after_writes(snapshot), decision, outcome, cache, self._clock(), log)
         return Result(bool(outcome.refused), outcome.again, frozenset(outcome.states), outcome.passing, outcome.failed)
+
+    def _known_cluster(self) -> Cluster:
+        cluster = self._cluster()
+        return replace(cluster, capabilities=replace(cluster.capabilities, lacks=self._lacking.fields))
 
     def try_newer_fields(self) -> None:
         """Makes the next writes contain the fields again that the cluster's CRDs didn't know."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +16,28 @@ from triton_operator.api.types import TritonModel
 from triton_operator.plan import Identity
 from triton_operator.pods import Pod, Problem
 from triton_operator.render import Choices
+from triton_operator.render.choices import Capabilities, Delivery
 
 Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the operator knows of the cluster. It is polled in the background.
+
+    Attributes:
+        capabilities: its version and optional kinds.
+        delivery: the delivery of a new Deployment with `delivery: Auto`.
+        installed: its monitoring.
+        prometheus: the URL of a Prometheus to query instead of the cluster's; "" without.
+        refused_kinds: the kinds that the operator can't read, each with the API server's answer.
+    """
+
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    delivery: Delivery = "Copy"
+    installed: Installed = field(default_factory=Installed)
+    prometheus: str = ""
+    refused_kinds: Mapping[Kind, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

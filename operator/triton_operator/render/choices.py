@@ -87,7 +87,7 @@ class Choices:
 
     tools_image: str
     """The operator's own image, for the init containers."""
-    delivery: Delivery
+    delivery: Delivery = "Copy"
     """The value of spec.modelImage.delivery, with Auto resolved."""
     replicas: int = 1
     """The desired number of servers, from the spec or from the live Deployment."""

@@ -25,7 +25,7 @@ from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod
 from triton_operator.probe import Prober
 from triton_operator.probe.credentials import headers
-from triton_operator.reconcile import Reconciler
+from triton_operator.reconcile import Cluster, Reconciler
 from triton_operator.render import Choices, choices
 
 from . import health
@@ -47,6 +47,8 @@ _CONNECTIONS = 24
 _OBJECTS = 3
 """The store's part of the memory, in sixteenths. If it needs more, each namespace is limited to its share. It never
 takes more than twice this part. The process itself, the servers' answers and the reconciles need the rest."""
+_NODES_SECONDS = 600
+"""Interval between listings of the nodes: only a new TritonModel needs them, and their runtimes seldom change."""
 _RELIST_SECONDS = 5
 """Delay from the restart of a watch to a resync, because the other watches usually restart too."""
 
@@ -73,8 +75,10 @@ class App:
         )
         self._stop, self._discovered, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._kinds_changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._discover_now = asyncio.Event()
         self._watches = Watches(self._api, self._on_event, lambda: self._call_soon(self._on_begin))
-        self._monitoring = Monitoring(self._api, settings.prometheus_url, settings.prometheus_namespaces)
+        self._monitoring = Monitoring(self._api, settings.prometheus_namespaces)
+        self._nodes, self._nodes_at = Nodes(self._api), 0.0
         credentials = headers(settings.prometheus_url, settings.prometheus_credentials)
         self._prober = Prober(
             self._add_from_prober,
@@ -176,7 +180,9 @@ class App:
             self._due.clear()
             try:
                 if leads and self._reconciler is None:
-                    self._reconciler = await asyncio.to_thread(self._make_reconciler)
+                    await asyncio.to_thread(self._refresh_nodes)
+                    await asyncio.to_thread(self._refresh_monitoring)
+                    self._reconciler = self._make_reconciler()
                     if self._discovered.is_set():
                         self._enqueue_all()
                 places = self._listing.refused.keys()
@@ -273,7 +279,6 @@ class App:
         optional_kinds = await asyncio.to_thread(self._listing.discover)
         if optional_kinds != self._listing.served and self._discovered.is_set():
             _log.info("optional kinds of the cluster: %s", ", ".join(sorted(k.kind for k in optional_kinds)) or "none")
-            self._monitoring.forget()
             self._relist()
         self._listing.served = optional_kinds
         return self._listing.kinds()
@@ -281,10 +286,13 @@ class App:
     async def _poll_discovery(self) -> None:
         """Polls for optional kinds and restarts the watches when they change.
 
-        Enqueues all TritonModels when the cluster's Prometheuses change.
+        Enqueues TritonModels when the Prometheuses that may select them change.
         """
         while True:
-            await asyncio.sleep(self._settings.discovery_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.discovery_seconds):
+                    await self._discover_now.wait()
+            self._discover_now.clear()
             optional_kinds = self._listing.served
             try:
                 await self._discover()
@@ -293,13 +301,34 @@ class App:
                 continue
             if self._listing.served != optional_kinds:
                 self._kinds_changed.set()
-            keys = self._store.all_keys() if self._listed.is_set() and self._listing.served else []
-            namespaces = {key.split("/")[0] for key in keys}
-            if not namespaces:
+            if not self._listed.is_set():
                 continue
-            if await asyncio.to_thread(self._monitoring.changed, namespaces):
-                for key in keys:
+            if time.monotonic() - self._nodes_at > _NODES_SECONDS:
+                with contextlib.suppress(ApiError):
+                    await asyncio.to_thread(self._refresh_nodes)
+            before = self._monitoring.installed
+            await asyncio.to_thread(self._refresh_monitoring)
+            for key in self._store.all_keys():
+                if before.differs(self._monitoring.installed, key.partition("/")[0]):
                     self._queue.add(key)
+
+    def _refresh_nodes(self) -> None:
+        """Raises ApiError."""
+        self._nodes.refresh()
+        self._nodes_at = time.monotonic()
+
+    def _refresh_monitoring(self) -> None:
+        if self._listing.capabilities().monitoring:
+            self._monitoring.refresh()
+
+    def _cluster(self) -> Cluster:
+        return Cluster(
+            self._listing.capabilities(),
+            self._nodes.delivery,
+            self._monitoring.installed,
+            self._settings.prometheus_url.rstrip("/"),
+            self._listing.refused_kinds,
+        )
 
     def _add_from_prober(self, key: str) -> None:
         """Adds a key to the queue. The prober calls this in its own thread."""
@@ -311,12 +340,8 @@ class App:
         await self._workers.work(cast(Reconciler, self._reconciler).reconcile)
 
     def _make_reconciler(self) -> Reconciler:
-        nodes = Nodes(self._api)
-        delivery = nodes.delivery()
-        _log.info("delivery Auto means %s on this cluster", delivery)
         defaults = Choices(
             self._settings.tools_image,
-            delivery,
             settings=choices.Settings(
                 operator_namespace=self._settings.namespace,
                 metrics_job=self._settings.metrics_job,
@@ -331,15 +356,12 @@ class App:
             self._api.fenced(self._elector.may_write),
             self._store,
             self._prober,
-            self._monitoring,
             defaults,
-            self._listing.capabilities,
+            self._cluster,
             self._metrics.on_threshold,
             self._settings.progress_seconds,
             self._settings.collect_seconds,
             on_scale_up=self._metrics.scale_ups.inc,
-            delivery=nodes.delivery,
-            refused_kinds=lambda: self._listing.refused_kinds,
             on_repair=self._metrics.on_repair,
         )
 
@@ -356,9 +378,9 @@ class App:
                 return
 
     def _on_permissions_restored(self) -> None:
-        """Discards the list of Prometheuses, because listing them probably failed without the permissions too."""
+        """Polls the Prometheuses at once, because listing them probably failed without the permissions too."""
         _log.info("the API server allows the operator's writes again")
-        self._monitoring.forget()
+        self._discover_now.set()
 
     def _call_soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Calls the function in the event loop. Other threads call this."""

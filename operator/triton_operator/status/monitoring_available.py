@@ -31,6 +31,12 @@ def monitoring_available(model: TritonModel, observed: Observation, models: Sequ
         )  # fmt: skip
     if refusal := observed.refusal(MONITORING_AVAILABLE):
         return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
+    if not installed.answered:
+        return condition(
+            MONITORING_AVAILABLE, "Unknown", "NoAnswer",
+            "the API server hasn't listed the Prometheus resources yet (the operator's log says why), so the operator "
+            "can't check whether one selects the rules; it tries again about every 30 s",
+        )  # fmt: skip
     if installed.prometheuses is None:
         return condition(
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from support.api import MIN_WAIT_SECONDS
 from triton_operator.api.monitoring import Installed, Selection
 from triton_operator.cluster import monitoring
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 
 
-def monitor(api: Any = None, clock: Any = time.monotonic, **more: Any) -> Monitoring:
-    return Monitoring(api, clock=clock, **more)
+def read(api: Any, **more: Any) -> Installed:
+    """Returns what the operator knows after one listing."""
+    monitoring = Monitoring(api, **more)
+    monitoring.refresh()
+    return monitoring.installed
 
 
 class SimulatedApi:
@@ -26,7 +27,7 @@ class SimulatedApi:
     def __init__(self, *prometheuses: dict[str, Any]) -> None:
         self.prometheuses, self.code, self.lists = prometheuses, 0, 0
 
-    def list(self, kind: Any, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    def list(self, kind: Any, namespace: str | None = None, *, metadata: bool = False) -> Iterator[dict[str, Any]]:
         self.lists += 1
         if self.code:
             raise ApiError(self.code, "", "no")
@@ -51,12 +52,12 @@ def resource(name: str = "k8s", namespace: str = "monitoring", **spec: Any) -> d
     ],
 )
 def test_computes_the_url_of_a_prometheus(spec: dict[str, Any], url: str) -> None:
-    installed = monitor(SimulatedApi(resource(**spec))).installed()
+    installed = read(SimulatedApi(resource(**spec)))
     assert [p.url for p in installed.prometheuses or ()] == [url]
 
 
 def test_reads_whether_a_prometheus_is_paused() -> None:
-    installed = monitor(SimulatedApi(resource("a"), resource("b", paused=True))).installed()
+    installed = read(SimulatedApi(resource("a"), resource("b", paused=True)))
     assert {p.name: p.paused for p in installed.prometheuses or ()} == {"a": False, "b": True}
 
 
@@ -78,8 +79,8 @@ def test_reads_whether_a_prometheus_is_paused() -> None:
     ],
 )
 def test_ignores_a_prometheus_whose_url_could_point_elsewhere(spec: dict[str, Any]) -> None:
-    assert monitor(SimulatedApi(resource(**spec), resource("good"))).installed().prometheuses == (
-        monitor(SimulatedApi(resource("good"))).installed().prometheuses
+    assert read(SimulatedApi(resource(**spec), resource("good"))).prometheuses == (
+        read(SimulatedApi(resource("good"))).prometheuses
     )
 
 
@@ -87,18 +88,18 @@ def test_lists_prometheuses_only_in_the_chosen_namespaces() -> None:
     cluster = SimulatedApi(resource(), resource("mine", "tenant"), resource("other", "observability"))
 
     def names_in(*namespaces: str) -> list[str]:
-        installed = monitor(cluster, namespaces=namespaces).installed()
+        installed = read(cluster, namespaces=namespaces)
         assert installed.searched == tuple(sorted(namespaces))
         return [p.name for p in installed.prometheuses or ()]
 
-    assert [p.name for p in monitor(cluster).installed().prometheuses or ()] == ["k8s"]
+    assert [p.name for p in read(cluster).prometheuses or ()] == ["k8s"]
     assert names_in("observability", "monitoring") == ["k8s", "other"]
     assert names_in() == []
 
 
 def test_reads_the_selectors_of_a_prometheus() -> None:
     spec = {"ruleSelector": {}, "podMonitorSelector": {"matchLabels": {"a": "b"}}, "podMonitorNamespaceSelector": {}}
-    installed = monitor(SimulatedApi(resource(**spec))).installed()
+    installed = read(SimulatedApi(resource(**spec)))
     (prometheus,) = installed.prometheuses or ()
     assert (prometheus.namespace, prometheus.name) == ("monitoring", "k8s")
     assert prometheus.rules == Selection({}, None)
@@ -107,78 +108,34 @@ def test_reads_the_selectors_of_a_prometheus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [(403, Installed(None)), (404, Installed((), searched=("monitoring",))), (500, Installed())]
+    ("code", "expected"),
+    [(403, Installed(None)), (404, Installed((), searched=("monitoring",))), (500, Installed(answered=False))],
 )
 def test_reports_what_it_could_not_list(code: int, expected: Installed) -> None:
     cluster = SimulatedApi(resource())
     cluster.code = code
-    assert monitor(cluster).installed() == expected
+    assert read(cluster) == expected
 
 
-def test_caches_the_listing_and_keeps_it_during_an_outage() -> None:
-    now, cluster = 0.0, SimulatedApi(resource())
-    lister = monitor(cluster, lambda: now)
-    first = lister.installed()
-    assert lister.installed() is first
-    assert cluster.lists == 2  # Prometheuses and namespaces
-    now = monitoring.FRESH_SECONDS + 1
+def test_keeps_what_it_knows_while_the_api_server_fails() -> None:
+    cluster: Any = SimulatedApi(resource())
+    subject = Monitoring(cluster)
     cluster.code = 503
-    assert lister.installed() == first
+    subject.refresh()
+    assert subject.installed == Installed(answered=False)
     cluster.code = 0
-    cluster.prometheuses = ()
-    assert lister.installed() == first  # reads the cache, so that not every reconcile sends a request
-    lister.forget()
-    assert lister.installed().prometheuses == ()
+    subject.refresh()
+    first = subject.installed
+    assert [p.name for p in first.prometheuses or ()] == ["k8s"]
+    cluster.code = 503
+    subject.refresh()
+    assert subject.installed == first
 
 
-def test_reports_changes_only_for_the_given_namespaces() -> None:
-    now, cluster = 0.0, SimulatedApi()
-    lister = monitor(cluster, clock=lambda: now)
-
-    def changed(*namespaces: str) -> bool:
-        nonlocal now
-        now += monitoring.FRESH_SECONDS + 1
-        return lister.changed(set(namespaces))
-
-    assert [changed("vision"), changed("vision")] == [True, False]
-    cluster.prometheuses = (resource(),)
-    assert [changed("vision"), changed("vision")] == [True, False]
-    assert [changed("vision", "bare"), changed("vision", "bare")] == [True, False]
-    now -= monitoring.FRESH_SECONDS + 1
-    cluster.prometheuses = ()
-    assert not changed("vision", "bare")  # the last listing is still fresh
-
-
-class HangingApi(SimulatedApi):
-    """An API server that answers only after `answer` is set. `asked`: a request has arrived."""
-
-    def __init__(self) -> None:
-        super().__init__(resource())
-        self.asked, self.answer = threading.Event(), threading.Event()
-
-    def list(self, kind: Any, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-        self.asked.set()
-        assert self.answer.wait(MIN_WAIT_SECONDS)
-        return super().list(kind, namespace)
-
-
-def test_forgets_while_a_listing_waits_for_the_api_server() -> None:
-    api = HangingApi()
-    lister = monitor(api)
-    listing, forgetting = threading.Thread(target=lister.installed), threading.Thread(target=lister.forget)
-    try:
-        listing.start()
-        assert api.asked.wait(MIN_WAIT_SECONDS)
-        forgetting.start()
-        forgetting.join(MIN_WAIT_SECONDS / 2)
-        assert not forgetting.is_alive(), "the event loop calls forget, and would wait for the API server"
-    finally:
-        api.answer.set()
-        listing.join(MIN_WAIT_SECONDS)
-    # The listing began before `forget`, so it may not know what has changed since.
-    before = api.lists
-    assert lister.installed().prometheuses
-    assert api.lists > before
-    before = api.lists
-    assert lister.installed().prometheuses
-    assert api.lists == before
+def test_a_change_concerns_only_the_namespaces_that_it_may_select() -> None:
+    before = read(SimulatedApi(resource()))
+    assert not before.differs(read(SimulatedApi(resource())), "vision")
+    more = read(SimulatedApi(resource(), resource("another")))
+    assert [before.differs(more, namespace) for namespace in ("vision", "bare", "unknown")] == [True] * 3
+    labelled = replace(before, namespaces={**before.namespaces, "vision": {"a": "c"}, "new": {}})
+    assert [n for n in ("vision", "bare", "new", "unknown") if before.differs(labelled, n)] == ["vision", "new"]
