@@ -9,6 +9,7 @@ from typing import Any
 
 from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.monitoring import Answer, Installed
+from triton_operator.api.series import series_by_threshold
 from triton_operator.api.servers import Index, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import (
@@ -24,7 +25,6 @@ from triton_operator.pods import Pod, Problem
 from triton_operator.pods.served import served
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, readiness
-from triton_operator.render.rules.streaming import measured
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
 
@@ -157,7 +157,7 @@ class SnapshotReader:
         if not url:
             self._prober.prometheuses.forget(model.key)
             return None
-        series = (one for named in measured(model.spec.monitoring).values() for one in named)
+        series = (one for named in series_by_threshold(model.spec.monitoring).values() for one in named)
         metrics = frozenset(name for one in series for name in one.names)
         return self._prober.prometheuses.track(model.key, url, metrics)
 
@@ -188,7 +188,7 @@ def _subject(
     if model.scaling is None or not model.is_direct or not (deployment and autoscaler and fresh.entrypoint):
         return None
     # Also without a limit, so that a new one decides by the last minute at once.
-    named = measured(model.spec.monitoring)
+    named = series_by_threshold(model.spec.monitoring)
     subject = Subject(
         fresh.entrypoint,
         tokens=named[MAX_TPS_PER_REPLICA],

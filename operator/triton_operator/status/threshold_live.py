@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from triton_operator.api.monitoring import Answer
+from triton_operator.api.series import series_by_threshold
 from triton_operator.api.status import THRESHOLD_LIVE, Condition, ThresholdStatus, Truth
 from triton_operator.api.thresholds import MAX_QPS, OF_TOKENS, ThresholdKey, text
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod
-from triton_operator.render.rules.streaming import measured
 
 from .conditions import condition
 from .observation import Observation
@@ -117,7 +117,7 @@ def _without_series(case: _Case) -> Condition | None:
     if not any(pod.is_ready for pod in case.observed.pods):
         return None
     requested = case.observed.requested.requested
-    for kind, named in measured(case.model.spec.monitoring).items():
+    for kind, named in series_by_threshold(case.model.spec.monitoring).items():
         missing = [series.metric for series in named if case.answer.metrics.isdisjoint(series.names)]
         if not missing or ThresholdKey(kind.name) not in requested:
             continue

@@ -10,9 +10,9 @@ import pytest
 
 from support import gen
 from triton_operator.api import thresholds
+from triton_operator.api.series import NAMES, series_by_threshold
 from triton_operator.api.thresholds import ThresholdKey, accepted, effective, effective_of, is_threshold, parse, text
 from triton_operator.api.types import Monitoring
-from triton_operator.render.rules.streaming import NAMES, measured
 
 P = thresholds.PREFIX
 QPS, PER_REPLICA, TPS = ThresholdKey("max-qps"), ThresholdKey("max-qps-per-replica"), ThresholdKey("max-tps")
@@ -197,7 +197,7 @@ def test_limits_of_gauges_need_their_series(streaming: dict[str, str] | None, ki
     parsed = parse(annotations, monitoring)
     assert sorted(threshold.kind for threshold in parsed.requested) == sorted(kinds)
     assert len(parsed.invalid) == 2 - len(kinds)
-    named = measured(Monitoring.model_validate(monitoring))
+    named = series_by_threshold(Monitoring.model_validate(monitoring))
     assert all(named[kind] for kind in thresholds.KINDS if kind.name in kinds)
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from support import bad_servers
 from triton_operator.api.monitoring import Series
+from triton_operator.api.series import NAMES
 from triton_operator.api.servers import Counters, ServerCounters, Subject
 from triton_operator.probe import counters, fetch
 from triton_operator.probe.fetch import FetchError, Limits
-from triton_operator.render.rules.streaming import NAMES
 
 PAGE = """\
 # HELP nv_inference_request_success Number of successful inference requests, all batch sizes

@@ -13,6 +13,7 @@ import yaml
 from support import gen
 from support.controlplane import ROOT
 from triton_operator.api import names
+from triton_operator.api.series import series_by_threshold
 from triton_operator.api.thresholds import MAX_STREAMS_PER_REPLICA, ThresholdKey
 from triton_operator.render.choices import Choices, Settings
 from triton_operator.render.pod_monitor import pod_monitor
@@ -20,7 +21,6 @@ from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.render.rules.promql import duration, escape_template, number, quote, tag, window
 from triton_operator.render.rules.recording import FALLBACK
 from triton_operator.render.rules.slo import budget, error_ratio
-from triton_operator.render.rules.streaming import measured
 
 CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
 
@@ -219,7 +219,7 @@ def test_number_literals_are_exact() -> None:
     ],
 )
 def test_limit_of_streams_needs_the_gauge_of_open_ones(streaming: dict[str, str], metrics: list[str]) -> None:
-    named = measured(gen.model(monitoring={"streaming": streaming}).spec.monitoring)
+    named = series_by_threshold(gen.model(monitoring={"streaming": streaming}).spec.monitoring)
     assert [series.metric for series in named[MAX_STREAMS_PER_REPLICA]] == metrics
 
 

@@ -5,16 +5,15 @@ Triton measures a request until `execute` returns, which may be long before the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from triton_operator.api.monitoring import Series
+from triton_operator.api.series import series, series_by_threshold
 from triton_operator.api.thresholds import (
     MAX_CACHE_USAGE_PER_REPLICA,
     MAX_STREAMS_PER_REPLICA,
-    OF_TOKENS,
     ThresholdKind,
 )
-from triton_operator.api.types import Monitoring, Streaming
 
 from .promql import PER_MODEL, Rule, equal, rate, record, tag, window
 from .subject import Subject
@@ -30,55 +29,6 @@ CACHE = "tritonmodel:cache_usage:max"
 CACHES = "tritonmodel:cache_usage:sum"
 QUANTILES = ("0.5", "0.9", "0.99")
 _BY = f"{PER_MODEL}, model"
-
-
-_TENSORRT_LLM_REQUESTS, _TENSORRT_LLM_CACHE = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
-NAMES: Mapping[str, Mapping[str, Series]] = {
-    # https://github.com/triton-inference-server/vllm_backend#triton-metrics, and the gauges that vLLM has itself. vLLM
-    # renamed two: vllm#18354 and, in 0.11, vllm#24110. It removed the old names later.
-    "VLLM": {
-        "time_to_first_token": Series("vllm:time_to_first_token_seconds"),
-        "time_per_token": Series("vllm:time_per_output_token_seconds", renamed="vllm:inter_token_latency_seconds"),
-        "duration": Series("vllm:e2e_request_latency_seconds"),
-        "queue_time": Series("vllm:request_queue_time_seconds"),
-        "running": Series("vllm:num_requests_running"),
-        "waiting": Series("vllm:num_requests_waiting"),
-        "cache_usage": Series("vllm:gpu_cache_usage_perc", renamed="vllm:kv_cache_usage_perc"),
-    },
-    # https://github.com/triton-inference-server/tensorrtllm_backend#triton-metrics. It has no histograms. Its active
-    # requests are the scheduled ones and those that wait.
-    "TensorRTLLM": {
-        "running": Series(_TENSORRT_LLM_REQUESTS, (("request_type", "scheduled"),)),
-        "waiting": Series(_TENSORRT_LLM_REQUESTS, (("request_type", "waiting"),)),
-        "cache_usage": Series(_TENSORRT_LLM_CACHE, (("kv_cache_block_type", "fraction"),)),
-    },
-}
-"""The series of a server by the fields of spec.monitoring.streaming."""
-
-
-def series(streaming: Streaming | None) -> dict[str, Series]:
-    """Returns the series by the field of spec.monitoring.streaming. A field without a series is missing."""
-    if streaming is None:
-        return {}
-    own = streaming.model_dump(exclude={"names"}, exclude_none=True)
-    return {**NAMES.get(streaming.names or "", {}), **{field: Series(metric) for field, metric in own.items()}}
-
-
-def measured(monitoring: Monitoring) -> dict[ThresholdKind, tuple[Series, ...]]:
-    """Returns the series that spec.monitoring names for the kinds of thresholds that need some.
-
-    A kind has none if its first series is missing: the number of streams that wait isn't the load of the servers.
-    """
-    named, counter = series(monitoring.streaming), monitoring.token_counter
-    tokens = (Series(counter),) if counter else ()
-    gauges = {MAX_STREAMS_PER_REPLICA: ("running", "waiting"), MAX_CACHE_USAGE_PER_REPLICA: ("cache_usage",)}
-    return {
-        **dict.fromkeys(OF_TOKENS, tokens),
-        **{
-            kind: tuple(named[field] for field in fields if field in named) if fields[0] in named else ()
-            for kind, fields in gauges.items()
-        },
-    }
 
 
 def decoupled_recording(subject: Subject) -> list[Rule]:
@@ -127,7 +77,7 @@ def gauge_means(subject: Subject) -> dict[ThresholdKind, str]:
     It is the mean of sums. In a sum of means, a server or model that ended would count for a minute beside the one that
     replaces it.
     """
-    span, named = window(60, subject.scrape_seconds), measured(subject.monitoring)
+    span, named = window(60, subject.scrape_seconds), series_by_threshold(subject.monitoring)
     sums = {MAX_STREAMS_PER_REPLICA: ALL_STREAMS, MAX_CACHE_USAGE_PER_REPLICA: CACHES}
     return {
         kind: f"sum by ({PER_MODEL}) (avg_over_time({subject.scope.pick(name)}[{span}]))"
