@@ -16,6 +16,7 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["import
 REPORTS = "reconcile: look, decide, do, report"
 GOES_ONE_WAY = "The operator's dependencies go one way"
 PURE = "Decisions are pure"
+SENDS_NO_REQUEST = "sends no request"
 VIOLATIONS = [
     ("repository check nothing of both", "triton_repository_check/text.py", "triton_operator.api.names"),
     ("repository check nothing of both", "triton_operator/api/names.py", "kubectl_triton.parsing"),
@@ -34,6 +35,9 @@ VIOLATIONS = [
     (PURE, "triton_operator/reconcile/contests.py", "triton_operator.reconcile.outcome"),
     (PURE, "triton_operator/scaling/decision.py", "time"),
     (PURE, "triton_repository_check/text.py", "asyncio"),
+    (SENDS_NO_REQUEST, "triton_operator/reconcile/read_snapshot.py", "triton_operator.cluster.nodes"),
+    (SENDS_NO_REQUEST, "triton_operator/reconcile/snapshot.py", "triton_operator.cluster.api"),
+    (SENDS_NO_REQUEST, "triton_operator/reconcile/read_snapshot.py", "triton_operator.status.assess"),
     ("imports kopf", "triton_operator/runtime/app.py", "kopf"),
 ]
 

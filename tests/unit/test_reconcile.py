@@ -210,6 +210,22 @@ def test_compares_the_models_with_the_limit_in_the_settings(monkeypatch: pytest.
         assert ("5 versions of models have about 105 samples" in said["message"]) == told
 
 
+@pytest.mark.parametrize(
+    ("installed", "reason", "words"),
+    [
+        (Installed(answered=False), "NotListed", "hasn't listed the Prometheus resources yet"),
+        (Installed(), "NotPermitted", "isn't allowed to list"),
+        (MONITORED.installed, "NoPrometheus", "(monitoring)"),
+    ],
+)
+def test_says_why_it_knows_no_prometheus(installed: Installed, reason: str, words: str) -> None:
+    api = Accepting()
+    reconciler(api, cluster=lambda: Cluster(installed=installed)).reconcile(KEY)
+    said = condition(api.answers[-1], "MonitoringAvailable")
+    assert said["reason"] == reason
+    assert words in said["message"]
+
+
 # Answers of Prometheus
 
 

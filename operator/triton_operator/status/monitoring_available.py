@@ -33,7 +33,7 @@ def monitoring_available(model: TritonModel, observed: Observation, models: Sequ
         return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
     if not installed.answered:
         return condition(
-            MONITORING_AVAILABLE, "Unknown", "NoAnswer",
+            MONITORING_AVAILABLE, "Unknown", "NotListed",
             "the API server hasn't listed the Prometheus resources yet (the operator's log says why), so the operator "
             "can't check whether one selects the rules; it tries again about every 30 s",
         )  # fmt: skip
