@@ -32,7 +32,7 @@ class Monitoring:
 
     def __init__(self, api: KubernetesApi, namespaces: Collection[str] = (names.PROMETHEUS_NAMESPACE,)) -> None:
         self._api, self._namespaces = api, tuple(sorted(set(namespaces)))
-        self.installed = Installed()
+        self.installed = Installed(answered=False)
 
     def refresh(self) -> None:
         """Lists the Prometheuses and the namespaces. If the API server fails, those of the last listing stay."""

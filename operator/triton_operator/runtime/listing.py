@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
@@ -87,7 +87,7 @@ class Listing:
     def capabilities(self) -> Capabilities:
         """Returns what the cluster has, from the last discovery."""
         return Capabilities(
-            monitoring=all(self.serves(c.kind) for c in CHILDREN if c.condition == MONITORING_AVAILABLE),
+            monitoring=has_monitoring(self.served),
             keda=self.serves(kinds.SCALED_OBJECT),
             openshift=self.serves(kinds.SECURITY_CONTEXT_CONSTRAINTS),
             kubernetes=self.kubernetes,
@@ -193,3 +193,9 @@ class Listing:
             except ApiError as error:
                 if error.code != 404:  # deleted in the meantime
                     raise
+
+
+def has_monitoring(served: Collection[Kind]) -> bool:
+    """Returns whether a cluster with these optional kinds has all that a TritonModel needs for its monitoring."""
+    needed = [child.kind for child in CHILDREN if child.condition == MONITORING_AVAILABLE]
+    return all(kind in served for kind in needed if kind.optional)

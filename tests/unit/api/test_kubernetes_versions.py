@@ -9,7 +9,7 @@ from support import gen
 from support.observing import observation
 from triton_operator.api import kubernetes_versions as versions
 from triton_operator.api.status import TritonModelStatus
-from triton_operator.runtime.app import _tell_version
+from triton_operator.runtime.discovery import _tell_version
 from triton_operator.status.assess import assess
 
 

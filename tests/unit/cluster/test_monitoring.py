@@ -122,7 +122,7 @@ def test_keeps_what_it_knows_while_the_api_server_fails() -> None:
     subject = Monitoring(cluster)
     cluster.code = 503
     subject.refresh()
-    assert subject.installed == Installed(answered=False)
+    assert subject.installed == Installed(answered=False), "nothing is known yet"
     cluster.code = 0
     subject.refresh()
     first = subject.installed

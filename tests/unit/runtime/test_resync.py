@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triton_operator.cluster.errors import ApiError
-from triton_operator.runtime.app import _retry_seconds
+from triton_operator.runtime.resync import _retry_seconds
 
 FAILURES = [1, 2, 5, 6, 100, 1024, 100_000]
 
