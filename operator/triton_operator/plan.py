@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, cast
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -74,18 +75,25 @@ Compared = tuple[str, str, bytes]
 """uid and resourceVersion of a live object, and the hash of the desired one."""
 
 
+class Plan(NamedTuple):
+    """The writes, in order, and the objects that were found to be as desired, now or earlier."""
+
+    writes: tuple[Apply | Delete, ...]
+    unchanged: Mapping[Identity, Compared]
+
+
 def plan(
     desired: Iterable[dict[str, Any]],
     live: Iterable[Object],
     applied: Mapping[Identity, Applied],
-    unchanged: MutableMapping[Identity, Compared] | None = None,
-) -> list[Apply | Delete]:
-    """Returns the writes that turn `live` (all objects that the TritonModel owns) into `desired`, in order.
+    unchanged: Mapping[Identity, Compared] = MappingProxyType({}),
+) -> Plan:
+    """Returns the writes that turn `live` (all objects that the TritonModel owns) into `desired`.
 
     An object that is being deleted is skipped until it is gone. So is a scaler while one of another kind exists.
-    `unchanged` caches the objects that were found to be as desired, to save the comparison.
+    `unchanged`: the objects that an earlier plan has found to be as desired, to save the comparison.
     """
-    unchanged = {} if unchanged is None else unchanged
+    found: dict[Identity, Compared] = {}
     present = {identity(obj): obj for obj in live}
     existing = frozenset(present)
     steps: list[Apply | Delete] = []
@@ -104,9 +112,9 @@ def plan(
             if why:
                 steps.append(Apply(want, have, why, handover(want, have), port_cleanup(want, have)))
             else:
-                unchanged[identity(want)] = compared
+                found[identity(want)] = compared
     steps += [Delete(obj) for obj in present.values() if not is_deleting(obj)]
-    return steps
+    return Plan(tuple(steps), {**unchanged, **found} if found else unchanged)
 
 
 def identity(obj: Object) -> Identity:

@@ -19,7 +19,6 @@ from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, PREFIX
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Cluster
-from triton_operator.reconcile.cache import ReconcileCache
 from triton_operator.reconcile.direct import decide_scale, scaling_status
 from triton_operator.reconcile.outcome import Outcome
 from triton_operator.reconcile.read_snapshot import SnapshotReader
@@ -28,7 +27,7 @@ from triton_operator.reconcile.steps import ScaleUp
 from triton_operator.reconcile.write_status import StatusWriter
 from triton_operator.render import Choices, render
 from triton_operator.render.choices import Capabilities
-from triton_operator.scaling import ScaleDecision
+from triton_operator.scaling import ScaleDecision, State
 
 CHOICES = Choices("tools:1", "Copy")
 CLUSTER = Cluster(Capabilities(monitoring=False, keda=False))
@@ -46,7 +45,8 @@ class World:
         objects = {o["kind"]: gen.live(o) for o in render(gen.model(**self.spec), CHOICES)}
         self.deployment, self.autoscaler = objects["Deployment"], objects["HorizontalPodAutoscaler"]
         self.pods = [gen.pod()]
-        self.cache, self.now, self.rate, self.scale_ups = ReconcileCache(), 0.0, 0.0, 0
+        self.now, self.rate, self.scale_ups = 0.0, 0.0, 0
+        self.state: State | None = None
         self.error: ApiError | None = None
         self.tracked: tuple[set[str], Subject] | None = None
         self._samples: tuple[Sample, ...] = ()
@@ -78,7 +78,9 @@ class World:
         reader = SnapshotReader(store, itself, CHOICES, lambda: datetime.now(UTC))
         annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
         model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
-        return decide_scale(reader.read(model, raw, self.before, CLUSTER, {}), self.cache, self.now)
+        snapshot = reader.read(model, raw, self.before, CLUSTER, {})
+        self.state, decision = decide_scale(snapshot, self.state, self.now)
+        return decision
 
     def scale_up(self, decision: ScaleDecision, outcome: Outcome) -> None:
         self.scaler.scale_up(ScaleUp(self.deployment, decision), outcome, LOG)
@@ -138,7 +140,7 @@ def test_other_engines_read_nothing() -> None:
     world.run(10, 5)
     world.spec = {"autoscaling": {"max": 10}}
     assert world.decide() is None
-    assert (world.tracked, world.cache.scaling) == (None, None)
+    assert (world.tracked, world.state) == (None, None)
 
 
 def test_a_pod_of_another_template_means_a_rollout() -> None:

@@ -26,7 +26,7 @@ VIOLATIONS = [
     (GOES_ONE_WAY, "triton_operator/api/names.py", "triton_operator.render.common"),
     (GOES_ONE_WAY, "triton_operator/status/assess.py", "triton_operator.probe.triton"),
     (GOES_ONE_WAY, "triton_operator/a_new_package/module.py", "triton_operator.api.names"),
-    (REPORTS, "triton_operator/reconcile/cache.py", "triton_operator.reconcile.decide"),
+    (REPORTS, "triton_operator/reconcile/memory.py", "triton_operator.reconcile.decide"),
     (REPORTS, "triton_operator/reconcile/read_snapshot.py", "triton_operator.reconcile.write_children"),
     (REPORTS, "triton_operator/reconcile/a_new_policy.py", "triton_operator.reconcile.snapshot"),
     (PURE, "triton_operator/reconcile/decide.py", "triton_operator.cluster.store"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +14,15 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
-from triton_operator.reconcile.cache import ReconcileCache
+from triton_operator.reconcile.execute import Executor
+from triton_operator.reconcile.lacking import Lacking
 from triton_operator.reconcile.leftover_pods import LeftoverPodCollector
+from triton_operator.reconcile.memory import Memory
+from triton_operator.reconcile.outcome import Outcome
+from triton_operator.reconcile.steps import DeleteLeftoverPods
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
+LOG = logging.LoggerAdapter(logging.getLogger(__name__))
 CREATED = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 Object = dict[str, Any]
 
@@ -67,13 +74,11 @@ def collector(cluster: SimulatedApi, *pods: Object, after: float = 60) -> Leftov
     return LeftoverPodCollector(api, store, lambda: CREATED + timedelta(seconds=after))
 
 
-def delete_leftovers(
-    cluster: SimulatedApi, *pods: Object, after: float = 60, cache: ReconcileCache | None = None
-) -> float | None:
+def delete_leftovers(cluster: SimulatedApi, *pods: Object, after: float = 60) -> float | None:
     """Runs the collector for the Deployment `now`. Returns its requeue delay in seconds."""
     metadata = {"name": gen.NAME, "namespace": gen.NAMESPACE, "uid": "now", "creationTimestamp": "2026-06-01T12:00:00Z"}
     leftovers = collector(cluster, *pods, after=after)
-    return leftovers.delete_leftovers(KEY, {"kind": "Deployment", "metadata": metadata}, cache or ReconcileCache())
+    return leftovers.delete_leftovers(KEY, {"kind": "Deployment", "metadata": metadata})
 
 
 def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
@@ -102,9 +107,15 @@ def test_waits_for_a_grace_period_of_one_minute() -> None:
 @pytest.mark.parametrize("after", [-5, 60, 599])
 def test_lists_replica_sets_once_per_deployment(after: float) -> None:
     """If clocks differ, so that the Deployment seems to be from the future, the collector doesn't wait."""
-    cluster, cache = SimulatedApi(), ReconcileCache()
-    delete_leftovers(cluster, after=after, cache=cache)
-    delete_leftovers(cluster, after=after, cache=cache)
+    cluster, memory, store = SimulatedApi(), Memory(), Store()
+    store.put(gen.modified(gen.child(), gen.put("metadata.creationTimestamp", "2026-06-01T12:00:00Z")))
+    unused: Any = None
+    executor = Executor(unused, store, unused, unused, collector(cluster, after=after), unused, unused, Lacking())
+    snapshot: Any = SimpleNamespace(model=gen.model(), children=())
+    for _ in range(2):
+        outcome = Outcome()
+        executor.execute(snapshot, [DeleteLeftoverPods()], memory, outcome, LOG)
+        memory = outcome.remember(memory, CREATED)
     assert cluster.selectors == [cluster.labelled]
 
 
@@ -169,16 +180,14 @@ def test_deletes_pods_whose_replica_set_was_recreated() -> None:
 
 
 def test_logs_and_keeps_an_object_whose_deletion_is_denied(caplog: pytest.LogCaptureFixture) -> None:
-    cluster, cache = SimulatedApi(replica_set("a", "before")), ReconcileCache()
+    cluster = SimulatedApi(replica_set("a", "before"))
     cluster.error = ApiError(403, "Forbidden", "keep.example.com denied the request")
-    assert delete_leftovers(cluster, cache=cache) is None
+    assert delete_leftovers(cluster) is None
     assert "ReplicaSet a: keep.example.com denied" in caplog.text
-    assert cache.cleaned_up == "now"
 
 
 def test_raises_a_transient_error_so_that_the_reconcile_retries() -> None:
-    cluster, cache = SimulatedApi(replica_set("a", "before")), ReconcileCache()
+    cluster = SimulatedApi(replica_set("a", "before"))
     cluster.error = ApiError(503, "ServiceUnavailable", "later")
     with pytest.raises(ApiError, match="later"):
-        delete_leftovers(cluster, cache=cache)
-    assert cache.cleaned_up == ""
+        delete_leftovers(cluster)

@@ -32,7 +32,7 @@ def service() -> dict[str, Any]:
 
 def test_applies_missing_objects_in_order() -> None:
     desired = list(rendered(replicas=2).values())
-    steps = plan(desired, [], {})
+    steps = plan(desired, [], {}).writes
     assert [(s.desired["kind"], s.why) for s in steps if isinstance(s, Apply)] == [
         ("ServiceAccount", "missing"), ("Deployment", "missing"), ("Service", "missing"), ("Service", "missing"),
         ("PodDisruptionBudget", "missing"), ("PodMonitor", "missing"),
@@ -58,7 +58,7 @@ SAME_KEY = {
 )
 def test_writes_nothing_if_live_equals_desired(spec: dict[str, Any]) -> None:
     desired = list(rendered(**spec).values())
-    assert plan(desired, [gen.live(o) for o in desired], {}) == []
+    assert plan(desired, [gen.live(o) for o in desired], {}).writes == ()
 
 
 # Changes to the live object that the plan ignores.
@@ -102,7 +102,7 @@ def test_reports_the_path_of_drift_and_applies_the_object(change: gen.Modifier, 
     desired = deployment(server={"resources": {"limits": {"cpu": "1000m"}}})
     live = gen.live(desired, change)
     assert difference(desired, live).startswith(path)
-    (step,) = plan([desired], [live], {})
+    (step,) = plan([desired], [live], {}).writes
     assert isinstance(step, Apply)
     assert step.live is live
 
@@ -130,7 +130,7 @@ def test_reports_another_client(before: dict[str, Any], now: dict[str, Any]) -> 
     old, new = (rendered(networkPolicy={"clients": [clients]})["NetworkPolicy/detection"] for clients in (before, now))
     assert difference(new, gen.live(new)) == ""
     assert difference(new, gen.live(old)).startswith(".spec.ingress")
-    (step,) = plan([new], [gen.live(old)], {})
+    (step,) = plan([new], [gen.live(old)], {}).writes
     assert isinstance(step, Apply)
 
 
@@ -229,7 +229,7 @@ def test_applies_once_if_the_api_server_stores_a_value_differently() -> None:
     applied = applied_record(desired, answer)
     assert difference(desired, answer, applied) == ""
     key = planning.identity(desired)
-    assert plan([desired], [answer], {key: applied}) == []
+    assert plan([desired], [answer], {key: applied}).writes == ()
     # The record covers only this live object and this desired object.
     drifted = gen.modified(answer, gen.put("spec.template.spec.containers.0.image", "mine"))
     assert difference(desired, drifted, applied) != ""
@@ -241,17 +241,17 @@ def test_applies_once_if_the_api_server_stores_a_value_differently() -> None:
 def test_deletes_undesired_objects_once() -> None:
     double, single = rendered(replicas=2), rendered(replicas=1)
     live = [gen.live(o) for o in double.values()]
-    steps = [s for s in plan(single.values(), live, {}) if isinstance(s, Delete)]
+    steps = [s for s in plan(single.values(), live, {}).writes if isinstance(s, Delete)]
     assert [s.live["kind"] for s in steps] == ["PodDisruptionBudget"]
     for obj in live:
         gen.deleting(obj)
-    assert plan(single.values(), live, {}) == []  # all are being deleted: no second delete, no apply
+    assert plan(single.values(), live, {}).writes == ()  # all are being deleted: no second delete, no apply
 
 
 @pytest.mark.parametrize(("before", "now"), [({"replicas": 5}, {})])
 def test_hands_replicas_over_before_it_gives_up_the_field(before: dict[str, Any], now: dict[str, Any]) -> None:
     live = gen.live(deployment(**before))
-    (step,) = plan([deployment(**now)], [live], {})
+    (step,) = plan([deployment(**now)], [live], {}).writes
     assert isinstance(step, Apply)
     assert "replicas" not in step.desired["spec"]
     assert step.handover == {
@@ -276,20 +276,21 @@ def test_compares_list_items_by_position_if_their_key_is_not_a_string() -> None:
 
 
 def test_skips_the_comparison_until_either_object_changes() -> None:
-    desired, unchanged = deployment(), {}
+    desired = deployment()
     live = gen.live(desired)
-    assert plan([desired], [live], {}, unchanged) == []
+    writes, unchanged = plan([desired], [live], {})
+    assert writes == ()
     # Only a new resourceVersion shows that another client wrote, so without one nothing is compared.
     tampered = gen.modified(live, gen.put("spec.template.spec.terminationGracePeriodSeconds", 1))
-    assert plan([desired], [tampered], {}, unchanged) == []
+    assert plan([desired], [tampered], {}, unchanged).writes == ()
     noticed = gen.modified(tampered, gen.put("metadata.resourceVersion", "11"))
-    assert [s.why for s in plan([desired], [noticed], {}, unchanged)] == [
+    assert [s.why for s in plan([desired], [noticed], {}, unchanged).writes] == [
         ".spec.template.spec.terminationGracePeriodSeconds"
     ]
     successor = gen.modified(tampered, gen.put("metadata.uid", "another"))
-    assert len(plan([desired], [successor], {}, unchanged)) == 1
+    assert len(plan([desired], [successor], {}, unchanged).writes) == 1
     other = gen.modified(desired, gen.put("spec.revisionHistoryLimit", 7))
-    assert len(plan([other], [live], {}, unchanged)) == 1
+    assert len(plan([other], [live], {}, unchanged).writes) == 1
 
 
 def test_removes_foreign_ports_only_if_they_have_the_name_of_ours() -> None:
@@ -320,9 +321,9 @@ def scalers() -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize("ends", [[], [gen.deleting]])
 def test_no_second_scaler_is_applied_while_the_first_exists(ends: list[Any]) -> None:
     for old, new in (scalers(), scalers()[::-1]):
-        steps = plan([new], [gen.live(old, *ends)], {})
+        steps = plan([new], [gen.live(old, *ends)], {}).writes
         assert [type(s) for s in steps] == ([] if ends else [Delete])
-        assert [type(s) for s in plan([new], [], {})] == [Apply]
+        assert [type(s) for s in plan([new], [], {}).writes] == [Apply]
 
 
 def test_keda_and_the_operator_do_not_undo_each_others_writes() -> None:
@@ -334,8 +335,8 @@ def test_keda_and_the_operator_do_not_undo_each_others_writes() -> None:
         obj["spec"]["advanced"]["scalingModifiers"] = {}
         obj["status"] = {"conditions": []}
 
-    assert plan([desired], [gen.live(desired, written_by_keda)], {}) == []
-    assert plan([desired], [gen.live(desired, gen.put("spec.maxReplicaCount", 9))], {}) != []
+    assert plan([desired], [gen.live(desired, written_by_keda)], {}).writes == ()
+    assert plan([desired], [gen.live(desired, gen.put("spec.maxReplicaCount", 9))], {}).writes != ()
 
 
 _CONTAINER = ".spec.template.spec.containers[0]"

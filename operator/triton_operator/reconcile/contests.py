@@ -1,13 +1,12 @@
 """Holds back writes that another writer undoes again and again: each one waits longer than the one before.
 
-Without that, two writers that disagree about a field of the pod template replace the servers without end. Pure, except
-that it keeps its results in the cache.
+Without that, two writers that disagree about a field of the pod template replace the servers without end. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from triton_operator.api import kinds
@@ -40,7 +39,7 @@ _SERVERS = _Pace(1, timedelta(seconds=20), timedelta(hours=1), timedelta(days=1)
 """Of the pod template: each change of it replaces servers."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Contest:
     """What the operator has set back in one place.
 
@@ -59,10 +58,10 @@ class Contest:
 
 @dataclass(frozen=True)
 class HeldBack:
-    """A write that waits, because another writer would undo it again."""
+    """A write that waits, because another writer would undo it again. `place`: where, `contest`: the other writer."""
 
     step: Apply
-    field: str
+    place: Place
     contest: Contest
 
 
@@ -72,23 +71,25 @@ class Contested:
 
     - `writes`: what is written now. `set_back`: the places of those that undo a change by another writer.
     - `held`: what waits.
+    - `contests`: those of now.
     - `again`: the seconds until this changes; None if there is no contest.
     """
 
     writes: tuple[Apply | Delete, ...]
     set_back: tuple[Place, ...] = ()
     held: tuple[HeldBack, ...] = ()
+    contests: Mapping[Place, Contest] = field(default_factory=dict)
     again: float | None = None
 
 
 def hold_back(
     steps: Iterable[Apply | Delete],
     applied: Mapping[Identity, Applied],
-    contests: dict[Place, Contest],
+    contests: Mapping[Place, Contest],
     now: datetime,
 ) -> Contested:
     """Decides which of the planned steps are made now. One waits only if each of the fields that differ does."""
-    _forget(contests, now)
+    contests = _recent(contests, now)
     writes, set_back, held = list[Apply | Delete](), list[Place](), list[HeldBack]()
     for step in steps:
         places = _places(step, applied)
@@ -104,21 +105,24 @@ def hold_back(
             set_back += places
             writes.append(step)
             continue
-        for (_, field), contest in waiting.items():
-            contest.waits = contest.has_waited = True
-            held.append(HeldBack(step, field, contest))
+        for place, contest in waiting.items():
+            contests[place] = replace(contest, waits=True, has_waited=True)
+            held.append(HeldBack(step, place, contests[place]))
     told = {place: contest for place, contest in contests.items() if _is_told(place, contest)}
     ends = [_end(place, contest) for place, contest in told.items()]
     ends += [contest.last + _delay(place, contest) for place, contest in told.items()]
     again = min((end - now for end in ends if end > now), default=None)
-    return Contested(tuple(writes), tuple(set_back), tuple(held), None if again is None else again.total_seconds())
+    seconds = None if again is None else again.total_seconds()
+    return Contested(tuple(writes), tuple(set_back), tuple(held), contests, seconds)
 
 
-def count(places: Iterable[Place], contests: dict[Place, Contest], now: datetime) -> None:
-    """Counts writes that have set something back."""
+def count(places: Iterable[Place], contests: Mapping[Place, Contest], now: datetime) -> dict[Place, Contest]:
+    """Returns the contests after writes that have set something back in these places."""
+    counted = dict(contests)
     for place in places:
-        contest = contests.setdefault(place, Contest(0, now))
-        contest.times, contest.last = contest.times + 1, now
+        contest = counted.get(place, Contest(0, now))
+        counted[place] = replace(contest, times=contest.times + 1, last=now)
+    return counted
 
 
 def problems(contests: Mapping[Place, Contest], now: datetime) -> tuple[dict[str, Problem], dict[str, str]]:
@@ -138,11 +142,13 @@ def problems(contests: Mapping[Place, Contest], now: datetime) -> tuple[dict[str
     return refused, noted
 
 
-def _forget(contests: dict[Place, Contest], now: datetime) -> None:
-    for place, contest in list(contests.items()):
-        contest.waits = False
-        if not timedelta() <= now - contest.last <= _pace(place).forget:
-            del contests[place]
+def _recent(contests: Mapping[Place, Contest], now: datetime) -> dict[Place, Contest]:
+    """Returns the contests that aren't over. Whether a write waits is decided again."""
+    return {
+        place: replace(contest, waits=False)
+        for place, contest in contests.items()
+        if timedelta() <= now - contest.last <= _pace(place).forget
+    }
 
 
 def _places(step: Apply | Delete, applied: Mapping[Identity, Applied]) -> set[Place]:

@@ -1,25 +1,25 @@
-"""Decides what one reconcile does. Pure, except that it keeps its results in the cache.
+"""Decides what one reconcile does. Pure.
 
 A new feature is a policy: a function in a file of its own, and a line in POLICIES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from triton_operator.api import kinds, names
 from triton_operator.model_changes import LoadDecision
-from triton_operator.plan import identity, is_template_of, plan
+from triton_operator.plan import Compared, Identity, identity, is_template_of, plan
 from triton_operator.render import Choices, children, choose, newer_fields, render
 from triton_operator.render.child_type import NewerField
 from triton_operator.scaling import ScaleDecision
 
 from . import load_models
-from .cache import ReconcileCache
-from .contests import hold_back
+from .contests import Contested, hold_back
 from .direct import decide_scale
-from .repair import NO_REPAIR, Repair, repair
+from .memory import Memory
+from .repair import NO_REPAIR, Repair, look, repair
 from .snapshot import Object, Snapshot, find_kind
 from .steps import (
     ChangeModels,
@@ -45,6 +45,8 @@ class Decision:
         load: the decision about the models of the running servers.
         scale: the decision of the engine Direct; None with another engine.
         repair: the decision about a server that doesn't answer.
+        contested: the planned writes, and what of them waits.
+        memory: what to remember if nothing is done.
         steps: what to do, in this order.
     """
 
@@ -52,6 +54,8 @@ class Decision:
     desired: tuple[Object, ...]
     load: LoadDecision
     scale: ScaleDecision | None
+    contested: Contested
+    memory: Memory
     repair: Repair = NO_REPAIR
     steps: tuple[Step, ...] = ()
     left_out: Mapping[str, tuple[NewerField, ...]] = field(default_factory=dict)
@@ -59,25 +63,42 @@ class Decision:
     @property
     def template(self) -> str:
         """The hash of the desired pod template."""
-        deployment = find_kind(self.desired, kinds.DEPLOYMENT) or {}
-        return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+        return _template(self.desired)
 
 
-def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decision:
+def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     """Returns the decision. `elapsed`: the prober's monotonic clock, in seconds."""
-    cache.use_version(snapshot.fresh.cluster.kubernetes)
+    memory = memory.with_version(snapshot.fresh.cluster.kubernetes)
     choices, load = _choose(snapshot)
-    cache.rollout = load_models.replace_servers(snapshot.model, load) or cache.rollout
-    scale = decide_scale(snapshot, cache, elapsed)
+    scaling, scale = decide_scale(snapshot, memory.scaling, elapsed)
     rendered = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
     known = [newer_fields.without_lacking(children.of(obj), obj, choices.cluster.lacks) for obj in rendered]
     left_out = {obj["kind"]: fields for obj, fields in known if fields}
-    decision = Decision(choices, tuple(obj for obj, _ in known), load, scale, left_out=left_out)
-    # The status doesn't have the last eviction yet while that is in the cache.
-    if cache.evicted is None:
-        changing = load.start is not None
-        decision = replace(decision, repair=repair(snapshot, decision.template, cache, changes_models=changing))
-    return replace(decision, steps=tuple(step for policy in POLICIES for step in policy(snapshot, decision, cache)))
+    desired = tuple(obj for obj, _ in known)
+    template = _template(desired)
+    silent = look(snapshot, template, memory.silent)
+    unchanged, contested = _plan(snapshot, choices, desired, memory)
+    decision = Decision(
+        choices=choices,
+        desired=desired,
+        left_out=left_out,
+        load=load,
+        scale=scale,
+        # The status doesn't have the last eviction yet while that is remembered.
+        repair=(
+            NO_REPAIR if memory.evicted else repair(snapshot, template, silent, changes_models=load.start is not None)
+        ),
+        contested=contested,
+        memory=replace(
+            memory,
+            rollout=load_models.replace_servers(snapshot.model, load) or memory.rollout,
+            scaling=scaling,
+            silent=silent,
+            unchanged=unchanged,
+            contests=contested.contests,
+        ),
+    )
+    return replace(decision, steps=tuple(step for policy in POLICIES for step in policy(snapshot, decision)))
 
 
 def _choose(snapshot: Snapshot) -> tuple[Choices, LoadDecision]:
@@ -91,10 +112,31 @@ def _choose(snapshot: Snapshot) -> tuple[Choices, LoadDecision]:
     return replace(choices, lists=lists), load
 
 
-Policy = Callable[[Snapshot, Decision, ReconcileCache], Iterator[Step]]
+def _plan(
+    snapshot: Snapshot, choices: Choices, desired: tuple[Object, ...], memory: Memory
+) -> tuple[Mapping[Identity, Compared], Contested]:
+    """Returns the next `Memory.unchanged`, and the writes."""
+    live = snapshot.children
+    if not choices.entrypoint and snapshot.model.spec.monitoring.enabled:
+        # Keep the alerts until the entrypoint is known.
+        live = tuple(obj for obj in live if not children.of(obj).needs_entrypoint)
+    # Of a kind that can't be read the live objects may be old, so none is applied and none is deleted.
+    wanted, there = (
+        tuple(obj for obj in objects if obj["kind"] not in snapshot.unreadable) for objects in (desired, live)
+    )
+    planned = plan(wanted, there, memory.applied, memory.unchanged)
+    return planned.unchanged, hold_back(planned.writes, memory.applied, memory.contests, snapshot.time)
 
 
-def _wake_up(snapshot: Snapshot, _: Decision, __: ReconcileCache) -> Iterator[Step]:
+def _template(desired: Iterable[Object]) -> str:
+    deployment = find_kind(desired, kinds.DEPLOYMENT) or {}
+    return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+
+
+Policy = Callable[[Snapshot, Decision], Iterator[Step]]
+
+
+def _wake_up(snapshot: Snapshot, _: Decision) -> Iterator[Step]:
     """Starts the minimum of servers if KEDA has scaled to zero and another engine follows.
 
     A HorizontalPodAutoscaler never scales from zero. This comes before the ScaledObject is deleted and for as long as
@@ -107,50 +149,40 @@ def _wake_up(snapshot: Snapshot, _: Decision, __: ReconcileCache) -> Iterator[St
         yield WakeUp(snapshot.deployment, scaling.min)
 
 
-def _read_lost(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iterator[Step]:
+def _read_lost(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:
     """Desired objects are found when they are applied."""
     if undesired := snapshot.lost - {identity(obj) for obj in decision.desired}:
         yield ReadLost(tuple(sorted(undesired)))
 
 
-def _delete_leftovers(_: Snapshot, __: Decision, ___: ReconcileCache) -> Iterator[Step]:
+def _delete_leftovers(_: Snapshot, __: Decision) -> Iterator[Step]:
     yield DeleteLeftovers()
 
 
-def _write_children(snapshot: Snapshot, decision: Decision, cache: ReconcileCache) -> Iterator[Step]:
-    live = snapshot.children
-    if not decision.choices.entrypoint and snapshot.model.spec.monitoring.enabled:
-        # Keep the alerts until the entrypoint is known.
-        live = tuple(obj for obj in live if not children.of(obj).needs_entrypoint)
-    # Of a kind that can't be read the live objects may be old, so none is applied and none is deleted.
-    desired, live = (
-        tuple(obj for obj in objects if obj["kind"] not in snapshot.unreadable) for objects in (decision.desired, live)
-    )
-    contested = hold_back(
-        plan(desired, live, cache.applied, cache.unchanged), cache.applied, cache.contests, snapshot.time
-    )
+def _write_children(_: Snapshot, decision: Decision) -> Iterator[Step]:
+    contested = decision.contested
     if contested.writes or contested.held:
         yield WriteChildren(contested.writes, contested.set_back, contested.held)
     if contested.again is not None:
         yield ReconcileAfter(contested.again)
 
 
-def _change_models(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iterator[Step]:
+def _change_models(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:
     if decision.load.start is not None:
         yield ChangeModels(*decision.load.start, tuple(snapshot.model.spec.server.load_models))
 
 
-def _scale_up(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iterator[Step]:
+def _scale_up(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:
     if decision.scale is not None and snapshot.deployment is not None:
         yield ScaleUp(snapshot.deployment, decision.scale)
 
 
-def _repair(_: Snapshot, decision: Decision, __: ReconcileCache) -> Iterator[Step]:
+def _repair(_: Snapshot, decision: Decision) -> Iterator[Step]:
     if decision.repair.step is not None:
         yield decision.repair.step
 
 
-def _delete_leftover_pods(_: Snapshot, __: Decision, ___: ReconcileCache) -> Iterator[Step]:
+def _delete_leftover_pods(_: Snapshot, __: Decision) -> Iterator[Step]:
     yield DeleteLeftoverPods()
 
 

@@ -17,21 +17,21 @@ from triton_operator.api.thresholds import (
     TOKEN_COEFFICIENT,
     ThresholdKey,
 )
-from triton_operator.scaling import Observed, ScaleDecision, decide
+from triton_operator.scaling import Observed, ScaleDecision, State, decide
 
-from .cache import ReconcileCache
 from .snapshot import Snapshot
 
 
-def decide_scale(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> ScaleDecision | None:
-    """Returns the decision; None with another engine, and until there is something to scale.
+def decide_scale(
+    snapshot: Snapshot, state: State | None, elapsed: float
+) -> tuple[State, ScaleDecision] | tuple[None, None]:
+    """Returns the engine's next state and its decision; None twice with another engine, or with nothing to scale yet.
 
-    `elapsed`: the prober's monotonic clock, in seconds.
+    `state`: the last one, None before the first decision. `elapsed`: the prober's monotonic clock, in seconds.
     """
     scaling, deployment, autoscaler = snapshot.model.scaling, snapshot.deployment, snapshot.child(kinds.AUTOSCALER)
     if snapshot.histories is None or scaling is None or deployment is None or autoscaler is None:
-        cache.scaling = None
-        return None
+        return None, None
     template = deployment["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, "")
     spec, limits = autoscaler["spec"], snapshot.fresh.thresholds
     observed = Observed(
@@ -52,8 +52,7 @@ def decide_scale(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> S
         limited=_may_remove(autoscaler),
         rollout=any(pod.is_alive and not pod.is_current(template) for pod in snapshot.pods),
     )
-    cache.scaling, decision = decide(cache.scaling, observed)
-    return decision
+    return decide(state, observed)
 
 
 def _tokens_per_server(limits: Mapping[ThresholdKey, float]) -> float:

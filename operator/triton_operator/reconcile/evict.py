@@ -12,8 +12,7 @@ from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.pods import Pod, Problem
 
-from .cache import ReconcileCache
-from .outcome import Outcome
+from .outcome import Eviction, Outcome, Refusal
 
 _PAUSE = timedelta(minutes=1)
 """The pause after a refusal, which may last for days."""
@@ -26,13 +25,16 @@ class Evictor:
     def __init__(self, api: KubernetesApi, clock: Callable[[], datetime]) -> None:
         self._api, self._clock = api, clock
 
-    def evict(self, pod: Pod, cache: ReconcileCache, outcome: Outcome, log: Log) -> None:
-        """Evicts the pod, but not within a minute after a refusal. Raises ApiError if the API server doesn't answer."""
+    def evict(self, pod: Pod, refusal: Refusal | None, outcome: Outcome, log: Log) -> None:
+        """Evicts the pod, but not within a minute after the last `refusal`.
+
+        Raises ApiError if the API server doesn't answer.
+        """
         # If the clock was set back, there is no pause.
-        if (refusal := cache.eviction_refusal) and timedelta() < refusal[0] - self._clock() <= _PAUSE:
-            self._refused(*refusal, outcome)
+        if refusal is not None and timedelta() < refusal[0] - self._clock() <= _PAUSE:
+            self._refused(refusal, outcome)
             return
-        cache.eviction_refusal = None
+        outcome.eviction = Eviction()
         try:
             self._api.evict(pod.raw)
         except ApiError as error:
@@ -42,8 +44,7 @@ class Evictor:
                 raise
             message = f"the server {pod.name} has stopped answering, and can't be evicted: {error.message}"
             log.warning("%s", message)
-            cache.eviction_refusal = self._clock() + _PAUSE, Problem("RepairRefused", message)
-            self._refused(*cache.eviction_refusal, outcome)
+            self._refused((self._clock() + _PAUSE, Problem("RepairRefused", message)), outcome)
             return
         since = pod.stopped_answering
         message = (
@@ -51,13 +52,13 @@ class Evictor:
             "server replaces it"
         )
         log.warning("evicted %s: %s", pod.name, message)
-        cache.evicted = RepairStatus(
-            reason=HEALTH_REQUEST_FAILED,
-            server=pod.name,
-            message=message,
-            time=timestamp(self._clock()),
+        time = timestamp(self._clock())
+        outcome.eviction = Eviction(
+            RepairStatus(reason=HEALTH_REQUEST_FAILED, server=pod.name, message=message, time=time)
         )
 
-    def _refused(self, until: datetime, problem: Problem, outcome: Outcome) -> None:
+    def _refused(self, refusal: Refusal, outcome: Outcome) -> None:
+        outcome.eviction = Eviction(refusal=refusal)
+        until, problem = refusal
         outcome.refused.setdefault(kinds.POD.kind, problem)
         outcome.reconcile_after((until - self._clock()).total_seconds())

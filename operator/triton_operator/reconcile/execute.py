@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import assert_never
 
-from triton_operator.api import kinds, secrets
+from triton_operator.api import kinds
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
 
-from .cache import ReconcileCache
-from .contests import count
 from .evict import Evictor
 from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
+from .memory import Memory
 from .outcome import Outcome
 from .scale import Scaler
 from .snapshot import Snapshot, find_kind
@@ -57,23 +56,21 @@ class Executor:
         self._scaler, self._leftovers, self._leftover_pods = Scaler(api, on_scale_up), leftovers, leftover_pods
         self._evictor = Evictor(api, clock)
 
-    def execute(self, snapshot: Snapshot, steps: Iterable[Step], cache: ReconcileCache, log: Log) -> Outcome:
+    def execute(self, snapshot: Snapshot, steps: Iterable[Step], memory: Memory, outcome: Outcome, log: Log) -> None:
         """Does the steps in their order. One that is refused, or fails, stops only those that depend on it.
 
-        Raises ApiError if the API server doesn't answer.
+        `outcome` gets what was done, also before an ApiError, which is raised if the API server doesn't answer.
         """
-        outcome = Outcome(secrets.values(snapshot.model), snapshot.fresh.cluster.kubernetes)
         for step in steps:
             try:
-                self._do(step, snapshot, cache, outcome, log)
+                self._do(step, snapshot, memory, outcome, log)
             except ApiError:
                 raise
             except Exception as error:
                 log.exception("the operator failed %s", step.action)
                 outcome.fail(step.action, error)
-        return outcome
 
-    def _do(self, step: Step, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome, log: Log) -> None:
+    def _do(self, step: Step, snapshot: Snapshot, memory: Memory, outcome: Outcome, log: Log) -> None:
         model = snapshot.model
         match step:
             case WakeUp():
@@ -83,30 +80,26 @@ class Executor:
             case DeleteLeftovers():
                 self._leftovers.delete_leftovers(model.key, model.metadata.uid, outcome)
             case WriteChildren():
-                self._write_children(step, snapshot, cache, outcome, log)
+                self._write_children(step, snapshot, outcome, log)
             case ChangeModels():
                 self._change_models(step, snapshot, outcome, log)
             case ScaleUp():
                 self._scaler.scale_up(step, outcome, log)
             case Evict():
-                self._evictor.evict(step.pod, cache, outcome, log)
+                self._evictor.evict(step.pod, memory.eviction_refusal, outcome, log)
             case ReconcileAfter():
                 outcome.reconcile_after(step.seconds)
             case DeleteLeftoverPods():
-                self._delete_leftover_pods(snapshot, cache, outcome)
+                self._delete_leftover_pods(snapshot, memory, outcome)
             case _:
                 assert_never(step)
 
-    def _write_children(
-        self, step: WriteChildren, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome, log: Log
-    ) -> None:
-        before = dict(cache.applied)
+    def _write_children(self, step: WriteChildren, snapshot: Snapshot, outcome: Outcome, log: Log) -> None:
         try:
-            self._children.write(snapshot.model, step.plan, step.held, cache.applied, outcome, log)
+            self._children.write(snapshot.model, step.plan, step.held, outcome, log)
         finally:
-            made = [place for place in step.set_back if cache.applied[place[0]] is not before[place[0]]]
-            count(made, cache.contests, snapshot.time)
-        self._children.name_writers(step.held, log)
+            outcome.set_back = tuple(place for place in step.set_back if place[0] in outcome.applied)
+        self._children.name_writers(step.held, outcome, log)
 
     def _change_models(self, step: ChangeModels, snapshot: Snapshot, outcome: Outcome, log: Log) -> None:
         # The next leader would not know which models the server may have.
@@ -117,13 +110,17 @@ class Executor:
             log.info("models of %s: load %s, then unload %s", server.pod, list(change.load), list(change.unload))
         self._prober.changes.start(snapshot.model.key, server, change, step.models)
 
-    def _delete_leftover_pods(self, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome) -> None:
+    def _delete_leftover_pods(self, snapshot: Snapshot, memory: Memory, outcome: Outcome) -> None:
         model = snapshot.model
         children = self._store.children(model.key, model.metadata.uid, snapshot.children)
         deployment = find_kind(children, kinds.DEPLOYMENT)
-        if deployment is not None:
-            wait = outcome.attempt(
-                kinds.POD.kind, "to delete pods of earlier Deployments",
-                lambda: self._leftover_pods.delete_leftovers(model.key, deployment, cache), None,
-            )  # fmt: skip
+        if deployment is None or deployment["metadata"]["uid"] == memory.cleaned_up:
+            return
+
+        def delete() -> None:
+            wait = self._leftover_pods.delete_leftovers(model.key, deployment)
+            if wait is None:
+                outcome.cleaned_up = deployment["metadata"]["uid"]
             outcome.reconcile_after(wait)
+
+        outcome.attempt(kinds.POD.kind, "to delete pods of earlier Deployments", delete, None)

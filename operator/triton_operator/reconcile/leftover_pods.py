@@ -14,8 +14,6 @@ from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.objects import controller
 from triton_operator.cluster.store import Store
 
-from .cache import ReconcileCache
-
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _GRACE_PERIOD = timedelta(minutes=1)
@@ -37,22 +35,19 @@ class LeftoverPodCollector:
     def __init__(self, api: KubernetesApi, store: Store, clock: Callable[[], datetime]) -> None:
         self._api, self._store, self._clock = api, store, clock
 
-    def delete_leftovers(self, key: str, deployment: Object, cache: ReconcileCache) -> float | None:
-        """Deletes the leftovers once for each Deployment, when the grace period after its creation is over.
+    def delete_leftovers(self, key: str, deployment: Object) -> float | None:
+        """Deletes the leftovers, when the grace period after the creation of the Deployment is over.
 
         Returns the seconds until it should be called again, None when it is done. Raises ApiError for failures that a
         retry may fix.
         """
         metadata = deployment["metadata"]
-        if cache.cleaned_up == metadata["uid"]:
-            return None
         age = self._clock() - datetime.fromisoformat(metadata["creationTimestamp"])
         # A wrong clock can make the age negative.
         if timedelta() <= age < _GRACE_PERIOD:
             return (_GRACE_PERIOD - age).total_seconds()
         if age < _SETTLED:
             self._collect(key, metadata["uid"])
-        cache.cleaned_up = metadata["uid"]
         return None
 
     def clean_up(self, key: str) -> None:

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TypeVar
 
 from triton_operator.api import secrets
+from triton_operator.api.status import RepairStatus
 from triton_operator.cluster.errors import ApiError
-from triton_operator.plan import Identity
+from triton_operator.plan import Applied, Identity
 from triton_operator.pods import Problem
 from triton_operator.render.child_type import NewerField
 
+from .contests import Place, count
 from .internal_error import internal_error
+from .memory import Memory
 
 T = TypeVar("T")
+Refusal = tuple[datetime, Problem]
+"""Until when no server is evicted, because the API server has refused it, and the problem."""
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """What became of an eviction: neither if the server was gone, or has changed.
+
+    `evicted`: the server that was evicted.
+    """
+
+    evicted: RepairStatus | None = None
+    refusal: Refusal | None = None
 
 
 @dataclass
@@ -29,6 +46,10 @@ class Outcome:
     - `left_out`: the fields that the cluster turned out not to know, by kind.
     - `failed`: whether a step ended with an exception that nothing expects.
     - `states`: versions of the written objects.
+    - `applied`: the records of the applied objects. `set_back`: where they have undone changes by other writers.
+    - `writers`: the paths and the field managers of other writers, see `Contest`.
+    - `eviction`: what became of the eviction of a server; None if none was due.
+    - `cleaned_up`: uid of the Deployment whose leftover pods are deleted, "" if none were looked for.
     - `passing`: a write was refused for a cause outside of the object, which may end at any moment: permissions, a
       quota, or a webhook that is down.
     - `blocked`: leftovers of a deleted TritonModel, each with its problem. `grace`: the remaining seconds in which they
@@ -42,6 +63,11 @@ class Outcome:
     left_out: dict[str, tuple[NewerField, ...]] = field(default_factory=dict)
     failed: bool = False
     states: set[str] = field(default_factory=set)
+    applied: dict[Identity, Applied] = field(default_factory=dict)
+    set_back: tuple[Place, ...] = ()
+    writers: dict[Place, tuple[str, str]] = field(default_factory=dict)
+    eviction: Eviction | None = None
+    cleaned_up: str = ""
     passing: bool = False
     blocked: Mapping[Identity, Problem] = field(default_factory=dict)
     grace: float = 0
@@ -73,6 +99,20 @@ class Outcome:
             raise error
         self.passing = self.passing or error.code == 403 or error.transient
         self.refused.setdefault(kind, Problem(reason, secrets.redact(message, self.hidden)))
+
+    def remember(self, memory: Memory, now: datetime) -> Memory:
+        """Returns the memory after this outcome. `memory`: that of the decision. `now`: the time of the snapshot."""
+        contests = count(self.set_back, memory.contests, now)
+        for place, (path, writer) in self.writers.items():
+            contests[place] = replace(contests[place], path=path, writer=writer)
+        return replace(
+            memory,
+            applied={**memory.applied, **self.applied},
+            contests=contests,
+            evicted=self.eviction.evicted if self.eviction else memory.evicted,
+            eviction_refusal=self.eviction.refusal if self.eviction else memory.eviction_refusal,
+            cleaned_up=self.cleaned_up or memory.cleaned_up,
+        )
 
     def fail(self, action: str, error: Exception, kind: str = "") -> None:
         """Records a fault of the operator itself. `action`: what failed, as a phrase. `kind`: of the object, if any."""

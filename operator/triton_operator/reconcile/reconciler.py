@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from triton_operator.api import kinds
+from triton_operator.api import kinds, secrets
 from triton_operator.api.kinds import is_deleting
 from triton_operator.api.status import timestamp
 from triton_operator.api.types import TritonModel
@@ -22,13 +22,14 @@ from triton_operator.render import Choices
 from triton_operator.render.kept_template import spec_hash
 from triton_operator.status.assess import held, unread
 
-from .cache import ReconcileCache
 from .decide import decide
 from .execute import Executor
 from .internal_error import INTERNAL_ERROR, internal_error
 from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import WAITING_FOR_DELETION, LeftoverCollector
+from .memory import Memory
+from .outcome import Outcome
 from .pace import SPEC_CHANGES_TOO_OFTEN, Pace
 from .read_snapshot import SnapshotReader
 from .report import Reporter, current_status
@@ -97,7 +98,7 @@ class Reconciler:
         self._statuses = StatusWriter(api, store, on_threshold, on_repair, clock)
         self._pace = Pace(elapsed)
         self._reporter = Reporter(self._statuses, prober, self._pace, timedelta(seconds=progress_seconds))
-        self._caches: dict[str, ReconcileCache] = {}
+        self._memories: dict[str, Memory] = {}
 
     def reconcile(self, key: str) -> Result:
         """Reconciles the TritonModel `key` (namespace/name).
@@ -125,20 +126,28 @@ class Reconciler:
         if isinstance(parsed, Problem):
             return self._report_unread(key, raw, parsed, unreadable_kinds, log)
         model, refused_if_new = parsed
-        cache = self._caches.setdefault(key, ReconcileCache())
-        if seconds := self._spend(model, cache):
-            self._report_held(key, raw, SPEC_CHANGES_TOO_OFTEN, cache, log)
+        if seconds := self._spend(model):
+            self._report_held(key, raw, SPEC_CHANGES_TOO_OFTEN, log)
             return Result(requeue_after=seconds)
 
         snapshot = self._reader.read(model, raw, current_status(raw), cluster, unreadable_kinds)
         snapshot = replace(snapshot, refused_if_new=refused_if_new)
-        decision = decide(snapshot, cache, self._elapsed())
-        outcome = self._executor.execute(snapshot, decision.steps, cache, log)
+        decision = decide(snapshot, self._memory(key), self._elapsed())
+        outcome = Outcome(secrets.values(model), snapshot.fresh.cluster.kubernetes)
+        try:
+            self._executor.execute(snapshot, decision.steps, decision.memory, outcome, log)
+        finally:
+            self._memories[key] = outcome.remember(decision.memory, snapshot.time)
         if outcome.grace:
-            self._report_held(key, raw, WAITING_FOR_DELETION, cache, log)
+            self._report_held(key, raw, WAITING_FOR_DELETION, log)
             return Result(requeue_after=outcome.grace, written=frozenset(outcome.states))
-        self._reporter.report(self._reader.after_writes(snapshot), decision, outcome, cache, self._clock(), log)
+        after, now = self._reader.after_writes(snapshot), self._clock()
+        self._memories[key] = self._reporter.report_repairs(after, self._memory(key))
+        self._memories[key] = self._reporter.report(after, decision, outcome, self._memory(key), now, log)
         return Result(bool(outcome.refused), outcome.again, frozenset(outcome.states), outcome.passing, outcome.failed)
+
+    def _memory(self, key: str) -> Memory:
+        return self._memories.get(key) or Memory()
 
     def _known_cluster(self) -> Cluster:
         cluster = self._cluster()
@@ -153,7 +162,7 @@ class Reconciler:
 
         Kubernetes deletes the children by their owner references.
         """
-        self._caches.pop(key, None)
+        self._memories.pop(key, None)
         self._reader.forget(key)
         if exists:
             return Result()
@@ -185,22 +194,22 @@ class Reconciler:
         observed = observe(find_kind(self._store.children(key, uid), kinds.DEPLOYMENT), map(Pod, pods))
         now, before = self._clock(), current_status(raw)
         status = unread(before, problem, observed, timestamp(now), metadata.get("generation", 0), unseen=unseen)
-        cache = self._caches.setdefault(key, ReconcileCache())
-        wait = self._reporter.report_untouched(key, raw, status, cache, now, log)
+        self._memories[key], wait = self._reporter.report_untouched(key, raw, status, self._memory(key), now, log)
         return Result(requeue=problem.reason in (SPEC_INVALID, INTERNAL_ERROR), requeue_after=wait or None)
 
-    def _report_held(self, key: str, raw: Object, step: Problem, cache: ReconcileCache, log: Log) -> None:
+    def _report_held(self, key: str, raw: Object, step: Problem, log: Log) -> None:
         """Writes into the status that the spec waits. If that itself has to wait, the next reconcile does it."""
         now = self._clock()
-        self._reporter.report_untouched(key, raw, held(current_status(raw), step, timestamp(now)), cache, now, log)
+        status = held(current_status(raw), step, timestamp(now))
+        self._memories[key], _ = self._reporter.report_untouched(key, raw, status, self._memory(key), now, log)
 
-    def _spend(self, model: TritonModel, cache: ReconcileCache) -> float:
+    def _spend(self, model: TritonModel) -> float:
         """Returns 0, or the seconds until the next change of the servers' spec may be made."""
-        generation = model.metadata.generation
-        if generation == cache.generation:
+        key, generation, memory = model.key, model.metadata.generation, self._memory(model.key)
+        if generation == memory.generation:
             return 0
         pods_spec = spec_hash(model, "")
-        if pods_spec != cache.pods_spec and (seconds := self._pace.spend_spec(model.key)):
+        if pods_spec != memory.pods_spec and (seconds := self._pace.spend_spec(key)):
             return seconds
-        cache.generation, cache.pods_spec = generation, pods_spec
+        self._memories[key] = replace(memory, generation=generation, pods_spec=pods_spec)
         return 0

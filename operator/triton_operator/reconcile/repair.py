@@ -1,4 +1,4 @@
-"""Replaces a server that has stopped answering spec.healthRequest. Pure, except that it keeps what it saw in the cache.
+"""Replaces a server that has stopped answering spec.healthRequest. Pure.
 
 docs/decisions/0041-health-request.md
 """
@@ -6,7 +6,7 @@ docs/decisions/0041-health-request.md
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,7 +17,7 @@ from triton_operator.pods.problems import problem_of
 from triton_operator.pods.rollout import desired_replicas, refused_pods
 from triton_operator.render.deployment import progress_seconds
 
-from .cache import ReconcileCache
+from .memory import SilentServers
 from .snapshot import Object, Snapshot
 from .steps import Evict, ReconcileAfter
 
@@ -52,7 +52,7 @@ class _Event:
     until: datetime | None = None
 
 
-def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_models: bool) -> Repair:
+def repair(snapshot: Snapshot, template: str, silent: SilentServers, *, changes_models: bool) -> Repair:
     """Returns the eviction of one server, or why there is none now.
 
     Evicts none that says itself that it isn't ready: no request has failed there. Evicts none while another is about to
@@ -62,15 +62,15 @@ def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_
     quota, with a crash in each start.
 
     - `template`: the hash of the desired pod template.
+    - `silent`: from `look`, with this snapshot.
     - `changes_models`: whether the models of a running server are being changed now.
     """
     spec, now = snapshot.model.spec, snapshot.time
     if spec.health_request is None or spec.repair != "Restart":
         return NO_REPAIR
     pods = [pod for pod in snapshot.pods if not pod.has_ended]
-    not_ready = [name for name, itself in snapshot.servers.not_ready.items() if itself]
-    _remember(pods, template, not_ready, cache, now)
-    stopped = sorted((_since(pod, cache), pod.name, pod) for pod in pods if pod.stopped_answering)
+    not_ready = _not_ready(snapshot)
+    stopped = sorted((_since(pod, silent), pod.name, pod) for pod in pods if pod.stopped_answering)
     if not stopped:
         return NO_REPAIR
     since, name, pod = next((entry for entry in stopped if entry[1] not in not_ready), stopped[0])
@@ -95,7 +95,7 @@ def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_
         return Repair(note=f"{name} isn't evicted before it has said whether it is ready itself")
     patience = _patience(spec.health_request)
     if alone:
-        patience = max(patience, _start(template, cache, spec))
+        patience = max(patience, _start(template, silent, spec))
     due, allowed = since + patience, next_allowed(snapshot.before.evictions, now)
     wait_seconds = (max(due, allowed) - now).total_seconds()
     if wait_seconds <= 0:
@@ -109,34 +109,40 @@ def repair(snapshot: Snapshot, template: str, cache: ReconcileCache, *, changes_
     return Repair(ReconcileAfter(wait_seconds), f"{why} unless it answers")
 
 
-def _remember(
-    pods: Sequence[Pod], template: str, not_ready: Collection[str], cache: ReconcileCache, now: datetime
-) -> None:
-    """Keeps since when servers don't answer, when they have said that themselves, and the shortest time of a start."""
+def look(snapshot: Snapshot, template: str, before: SilentServers) -> SilentServers:
+    """Returns what is seen of servers that don't answer, with what was seen `before`."""
+    now, pods = snapshot.time, [pod for pod in snapshot.pods if not pod.has_ended]
     stopped = {pod.raw["metadata"]["uid"]: pod.name for pod in pods if pod.stopped_answering}
-    cache.stopped = {uid: min(cache.stopped.get(uid, now), now) for uid in stopped}
-    last = {uid: time for uid, time in cache.not_ready.items() if uid in stopped}
-    cache.not_ready = last | {uid: now for uid, name in stopped.items() if name in not_ready}
+    not_ready = _not_ready(snapshot)
+    last = {uid: time for uid, time in before.not_ready.items() if uid in stopped}
     times = [seconds for pod in pods if pod.is_current(template) and (seconds := pod.start_seconds) is not None]
-    known = [cache.start[1]] if cache.start and cache.start[0] == template else []
-    if times or known:
-        cache.start = template, min(times + known)
+    known = [before.start[1]] if before.start and before.start[0] == template else []
+    return SilentServers(
+        {uid: min(before.stopped.get(uid, now), now) for uid in stopped},
+        last | {uid: now for uid, name in stopped.items() if name in not_ready},
+        (template, min(times + known)) if times or known else before.start,
+    )
 
 
-def _since(pod: Pod, cache: ReconcileCache) -> datetime:
+def _not_ready(snapshot: Snapshot) -> list[str]:
+    """Returns the servers that say themselves that they aren't ready."""
+    return [name for name, itself in snapshot.servers.not_ready.items() if itself]
+
+
+def _since(pod: Pod, silent: SilentServers) -> datetime:
     """Returns since when the server doesn't answer.
 
     With a sidecar, the pod's condition may be older: the sidecar wasn't ready before.
     """
     uid, since = pod.raw["metadata"]["uid"], pod.stopped_answering or datetime.max
-    since = max(since, cache.not_ready.get(uid, since))
-    return since if len(pod.status["containerStatuses"]) == 1 else max(since, cache.stopped[uid])
+    since = max(since, silent.not_ready.get(uid, since))
+    return since if len(pod.status["containerStatuses"]) == 1 else max(since, silent.stopped[uid])
 
 
-def _start(template: str, cache: ReconcileCache, spec: TritonModelSpec) -> timedelta:
+def _start(template: str, silent: SilentServers, spec: TritonModelSpec) -> timedelta:
     """Returns how long a start takes; spec.rollout.startupSeconds if that isn't known, or if a start took longer."""
     longest = timedelta(seconds=spec.rollout.startup_seconds)
-    return min(longest, timedelta(seconds=cache.start[1])) if cache.start and cache.start[0] == template else longest
+    return min(longest, timedelta(seconds=silent.start[1])) if silent.start and silent.start[0] == template else longest
 
 
 def _patience(request: HealthRequest) -> timedelta:

@@ -8,21 +8,21 @@ from triton_operator.api.status import RepairStatus
 from triton_operator.pods import Pod
 from triton_operator.pods.problems import repair_of
 
-from .cache import ReconcileCache
+from .memory import Memory
 
 
-def unreported(pods: Iterable[Pod], before: RepairStatus | None, cache: ReconcileCache) -> list[RepairStatus]:
-    """Returns the repairs that nobody has reported, the first one first, and counts them as reported.
+def unreported(
+    pods: Iterable[Pod], before: RepairStatus | None, memory: Memory
+) -> tuple[list[RepairStatus], frozenset[tuple[str, str]]]:
+    """Returns the repairs that nobody has reported, the first one first, and the next `Memory.reported_repairs`.
 
     Several servers may restart in the same second, and a kubelet may report the end of one later than that of another,
     so the newest one in the status doesn't say which. `before`: that one; a new leader knows no other.
     """
     repairs = {(r.server, r.time): r for pod in pods if pod.is_alive and (r := repair_of(pod))}
-    if cache.evicted is not None:
-        repairs[cache.evicted.server, cache.evicted.time] = cache.evicted
-    if cache.reported_repairs is None:
-        reported = {key for key in repairs if before is not None and key[1] <= before.time}
-    else:
-        reported = cache.reported_repairs & repairs.keys()
-    cache.reported_repairs = {*repairs}
-    return sorted((repairs[key] for key in repairs.keys() - reported), key=lambda repair: (repair.time, repair.server))
+    if (evicted := memory.evicted) is not None:
+        repairs[evicted.server, evicted.time] = evicted
+    if (reported := memory.reported_repairs) is None:
+        reported = frozenset(key for key in repairs if before is not None and key[1] <= before.time)
+    new = sorted((repairs[key] for key in repairs.keys() - reported), key=lambda repair: (repair.time, repair.server))
+    return new, frozenset(repairs)

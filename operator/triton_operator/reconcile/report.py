@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,10 +20,10 @@ from triton_operator.status.observation import Monitoring, Observation, Scaler
 from triton_operator.status.threshold_live import outdated
 
 from . import load_models
-from .cache import ReconcileCache
 from .contests import problems
 from .decide import Decision
 from .direct import scaling_status
+from .memory import Memory
 from .outcome import Outcome
 from .pace import Pace
 from .repairs import unreported
@@ -47,58 +48,63 @@ class Reporter:
         self._statuses, self._prober, self._pace, self._progress = statuses, prober, pace, progress
 
     def report(
-        self, snapshot: Snapshot, decision: Decision, outcome: Outcome, cache: ReconcileCache, clock: datetime, log: Log
-    ) -> None:
-        """Writes the status if it has changed. `snapshot`: what is there after the writes.
+        self, snapshot: Snapshot, decision: Decision, outcome: Outcome, memory: Memory, clock: datetime, log: Log
+    ) -> Memory:
+        """Writes the status if it has changed; returns what to remember. `snapshot`: what is there after the writes.
 
         Raises ApiError if the API server refuses it.
         """
         now = timestamp(clock, "milliseconds")
-        observed = observation(snapshot, decision, outcome, cache, now)
+        observed = observation(snapshot, decision, outcome, memory, now)
         status = assess(snapshot.model, observed, endpoint(snapshot.model), snapshot.before, now)
-        for repair in unreported(snapshot.pods, snapshot.before.last_repair, cache):
-            self._statuses.report_repair(snapshot.raw, repair)
         if any(c.type == PROGRESSING and c.reason == "Complete" for c in status.conditions):
-            cache.rollout = ""
+            memory = replace(memory, rollout="")
         self._set_waiting(snapshot, status, observed, now)
-        if status == snapshot.before or (status, snapshot.before) == cache.merged:
-            return
-        wait = self._wait(snapshot, cache, status, observed, clock)
+        if status == snapshot.before or (status, snapshot.before) == memory.merged:
+            return memory
+        memory, wait = self._wait(snapshot, memory, status, observed, clock)
         if wait > timedelta():
             outcome.reconcile_after(wait.total_seconds())
-            return
+            return memory
         answer = self._statuses.write(snapshot.raw, snapshot.before, status, log)
-        cache.due, cache.evicted = clock + self._progress, None
+        memory = replace(memory, due=clock + self._progress, evicted=None)
         if answer is None:
-            return
+            return memory
         if (result := current_status(answer)) != status:
-            cache.merged = status, result
+            memory = replace(memory, merged=(status, result))
         outcome.states.add(state(answer))
         if _reconcile_triggers(answer) != _reconcile_triggers(snapshot.raw):
             # The spec changed meanwhile. Our own answer contains that, so its event will be ignored.
             outcome.reconcile_after(0)
+        return memory
+
+    def report_repairs(self, snapshot: Snapshot, memory: Memory) -> Memory:
+        """Reports the repairs that nobody has reported; returns what to remember. `snapshot`: as for `report`."""
+        repairs, reported = unreported(snapshot.pods, snapshot.before.last_repair, memory)
+        for repair in repairs:
+            self._statuses.report_repair(snapshot.raw, repair)
+        return replace(memory, reported_repairs=reported)
 
     def report_untouched(
-        self, key: str, raw: Object, status: TritonModelStatus, cache: ReconcileCache, now: datetime, log: Log
-    ) -> float:
+        self, key: str, raw: Object, status: TritonModelStatus, memory: Memory, now: datetime, log: Log
+    ) -> tuple[Memory, float]:
         """Writes the status of a TritonModel of which nothing is changed now, if it differs from the last one.
 
-        Returns 0, or the seconds until a step that isn't urgent may be written. Raises ApiError if the API server
-        refuses it.
+        Returns what to remember, and 0 or the seconds until a step that isn't urgent may be written. Raises ApiError if
+        the API server refuses it.
         """
         before = current_status(raw)
         if status == before:
-            return 0
-        wait = (cache.due or now) - now
+            return memory, 0
+        wait = (memory.due or now) - now
         if timedelta() < wait <= self._progress and not (is_urgent(before, status) and self._pace.spend_urgent(key)):
-            return wait.total_seconds()
+            return memory, wait.total_seconds()
         for condition in status.conditions:
             if condition.type == PROGRESSING and condition not in before.conditions:
                 level = logging.INFO if condition.status == "True" else logging.WARNING
                 log.log(level, "%s: %s", condition.reason, condition.message)
         self._statuses.write(raw, before, status, log)
-        cache.due = now + self._progress
-        return 0
+        return replace(memory, due=now + self._progress), 0
 
     def _set_waiting(self, snapshot: Snapshot, status: TritonModelStatus, observed: Observation, now: str) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
@@ -110,37 +116,33 @@ class Reporter:
         self._prober.prometheuses.set_waiting(snapshot.model.key, waits=waits, outdated=stale)
 
     def _wait(
-        self, snapshot: Snapshot, cache: ReconcileCache, status: TritonModelStatus, observed: Observation, now: datetime
-    ) -> timedelta:
-        """Returns how long to delay this status update.
+        self, snapshot: Snapshot, memory: Memory, status: TritonModelStatus, observed: Observation, now: datetime
+    ) -> tuple[Memory, timedelta]:
+        """Returns what to remember, and how long to delay this status update.
 
         A step that isn't urgent waits for the next step. Every update waits for the answer of a server that has just
         started or changed its readiness.
         """
-        if not observed.servers.pending:
-            cache.pending = None
-        else:
-            cache.pending = cache.pending or now
-            wait = cache.pending + min(_ANSWER, self._progress) - now
+        pending = (memory.pending or now) if observed.servers.pending else None
+        memory = replace(memory, pending=pending)
+        if pending is not None:
+            wait = pending + min(_ANSWER, self._progress) - now
             if timedelta() < wait <= _ANSWER:
-                return wait
+                return memory, wait
         first = not snapshot.before.observed_generation
-        if cache.due is None:
-            cache.due = now + min(_FIRST_STATUS, self._progress) if first else now
-        wait = cache.due - now
+        due = memory.due or (now + min(_FIRST_STATUS, self._progress) if first else now)
+        wait = due - now
         # If the clock was set back, there is no delay.
         held = timedelta() < wait <= self._progress and not (first and all_pods_exist(observed))
         urgent = held and is_urgent(snapshot.before, status) and self._pace.spend_urgent(snapshot.model.key)
-        return wait if held and not urgent else timedelta()
+        return replace(memory, due=due), wait if held and not urgent else timedelta()
 
 
-def observation(
-    snapshot: Snapshot, decision: Decision, outcome: Outcome, cache: ReconcileCache, now: str
-) -> Observation:
+def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory: Memory, now: str) -> Observation:
     """Returns the input of the status. `snapshot`: what is there after the writes. `now`: RFC 3339."""
     choices, model = decision.choices, snapshot.model
     unreadable = {kind: problem for kind, problem in snapshot.unreadable.items() if is_needed(kind, model)}
-    contested, noted = problems(cache.contests, snapshot.time)
+    contested, noted = problems(memory.contests, snapshot.time)
     return Observation(
         template=decision.template,
         delivery=choices.delivery,
@@ -155,18 +157,18 @@ def observation(
         dropped={
             obj["kind"]: record.dropped
             for obj in decision.desired
-            if (record := cache.applied.get(identity(obj))) and record.dropped
+            if (record := memory.applied.get(identity(obj))) and record.dropped
         },
         left_out={
             kind: (*decision.left_out.get(kind, ()), *outcome.left_out.get(kind, ()))
             for kind in {**decision.left_out, **outcome.left_out}
         },
-        evicted=cache.evicted,
+        evicted=memory.evicted,
         repair=decision.repair.note,
         refused_if_new=snapshot.refused_if_new,
         models_change=load_models.reported(model, decision.load),
         lists=choices.lists,
-        rollout=cache.rollout,
+        rollout=memory.rollout,
         requested=snapshot.requested,
         thresholds=choices.thresholds,
         servers=snapshot.servers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.objects import controller, state
 from triton_operator.cluster.store import Store
 from triton_operator.plan import (
-    Applied,
     Apply,
     Delete,
     Identity,
@@ -47,7 +46,6 @@ class ChildWriter:
         model: TritonModel,
         steps: Iterable[Apply | Delete],
         held: Iterable[HeldBack],
-        applied: MutableMapping[Identity, Applied],
         outcome: Outcome,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
@@ -55,7 +53,7 @@ class ChildWriter:
 
         A write that is refused, or fails, stops only what depends on it: no pod may run as an account that belongs to
         others, or without its NetworkPolicy, and no Service may select the pods of a Deployment that belongs to others.
-        Records the API server's answers to applies in `applied`. Raises ApiError if the API server doesn't answer.
+        Records the API server's answers to applies in the outcome. Raises ApiError if the API server doesn't answer.
         """
         missing = {identity(one.step.desired) for one in held if one.step.live is None}
         has_foreign_deployment = False
@@ -75,7 +73,7 @@ class ChildWriter:
                 else:
                     answer, sent = self._apply_known(step, outcome, log)
                     outcome.states.add(state(answer))
-                    applied[identity(sent)] = applied_record(sent, answer)
+                    outcome.applied[identity(sent)] = applied_record(sent, answer)
                     log.info("applied %s: %s", name, step.why)
             except ApiError as refusal:
                 # The API server quotes refused values. They may be secret, and the message goes to logs and Events.
@@ -103,10 +101,13 @@ class ChildWriter:
         outcome.refuse(obj["kind"], error, f"the API server refuses {name}: {error.message}")
         return problem
 
-    def name_writers(self, held: Iterable[HeldBack], log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def name_writers(
+        self, held: Iterable[HeldBack], outcome: Outcome, log: logging.LoggerAdapter[logging.Logger]
+    ) -> None:
         """Reads who has changed the fields that aren't set back now. The store has no fields of other managers."""
-        for contest, field, step in ((one.contest, one.field, one.step) for one in held):
-            if contest.path is not None or step.live is None:
+        for one in held:
+            step = one.step
+            if one.contest.path is not None or step.live is None:
                 continue
             metadata, kind = step.desired["metadata"], children.of(step.desired).kind
             try:
@@ -114,7 +115,7 @@ class ChildWriter:
             except ApiError as error:
                 log.info("can't read who changes %s %s: %s", kind.kind, metadata["name"], error.message)
                 continue
-            contest.path, contest.writer = changed_by(step.desired, there, field)
+            outcome.writers[one.place] = changed_by(step.desired, there, one.place[1])
 
     def read_lost(self, model: TritonModel, lost: Iterable[Identity], outcome: Outcome) -> None:
         """Reads objects that have lost their label. What still belongs to the TritonModel is for the next reconcile.

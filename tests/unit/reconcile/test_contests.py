@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,7 +32,7 @@ class Fight:
     def __init__(self, *fields: str, kind: str = "Deployment") -> None:
         self.object, self.fields = desired(kind), fields
         self.applied = {identity(self.object): applied_record(self.object, gen.live(self.object))}
-        self.contests: dict[Place, Contest] = {}
+        self.contests: Mapping[Place, Contest] = {}
 
     def change(self, at: float) -> Contested:
         """The other writer has changed the fields, and a reconcile runs `at` seconds."""
@@ -39,7 +40,7 @@ class Fight:
         live = edited(self.object, *self.fields) if self.fields else None
         step = Apply(self.object, live, self.fields[0] if self.fields else "missing")
         contested = hold_back([step], self.applied, self.contests, now)
-        count(contested.set_back, self.contests, now)
+        self.contests = count(contested.set_back, contested.contests, now)
         return contested
 
     def writes(self, seconds: int) -> list[int]:

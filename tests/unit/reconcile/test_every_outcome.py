@@ -20,11 +20,12 @@ from triton_operator.cluster.store import Store
 from triton_operator.plan import plan
 from triton_operator.pods import Pod
 from triton_operator.reconcile import events
-from triton_operator.reconcile.cache import ReconcileCache
 from triton_operator.reconcile.execute import Executor
 from triton_operator.reconcile.lacking import Lacking
 from triton_operator.reconcile.leftover_pods import LeftoverPodCollector
 from triton_operator.reconcile.leftovers import LeftoverCollector
+from triton_operator.reconcile.memory import Memory
+from triton_operator.reconcile.outcome import Outcome
 from triton_operator.reconcile.steps import (
     ChangeModels,
     DeleteLeftoverPods,
@@ -49,7 +50,7 @@ STEPS: tuple[Step, ...] = (
     WakeUp(DEPLOYMENT, 1),
     ReadLost((("Service", gen.NAME),)),
     DeleteLeftovers(),
-    WriteChildren(tuple(plan(DESIRED, (), {}, {}))),
+    WriteChildren(plan(DESIRED, (), {}).writes),
     ChangeModels(SERVER, Change(("a",), (), (), 1.0), ("a",)),
     ScaleUp(DEPLOYMENT, ScaleDecision(9, 1, None, "ScaledUp", "more")),
     Evict(Pod(gen.pod(gen.stopped_answering()))),
@@ -83,7 +84,8 @@ def test_a_step_that_fails_is_reported_and_stops_no_other(step: Step) -> None:
         model=gen.model(), children=(), changes={}, time=clock(),
         fresh=SimpleNamespace(cluster=SimpleNamespace(kubernetes=(1, 36))),
     )  # fmt: skip
-    outcome = executor.execute(snapshot, [step, ReconcileAfter(7)], ReconcileCache(), LOG)
+    outcome = Outcome(kubernetes=(1, 36))
+    executor.execute(snapshot, [step, ReconcileAfter(7)], Memory(), outcome, LOG)
     assert outcome.again == 7
     assert outcome.failed
     problem = outcome.refused[""]

@@ -14,8 +14,8 @@ from support import gen
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import MAX_EVICTIONS, TritonModelStatus
 from triton_operator.pods import Pod
-from triton_operator.reconcile.cache import ReconcileCache
-from triton_operator.reconcile.repair import Repair, next_allowed, repair
+from triton_operator.reconcile.memory import SilentServers
+from triton_operator.reconcile.repair import Repair, look, next_allowed, repair
 from triton_operator.reconcile.steps import Evict
 
 NOW = datetime(2026, 1, 1, 2, tzinfo=UTC)
@@ -35,6 +35,12 @@ def text(time: datetime) -> str:
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+class Seen:
+    """What was seen before."""
+
+    silent = SilentServers()
+
+
 def decided(
     *pods: Pod,
     replicas: int | None = None,
@@ -42,7 +48,7 @@ def decided(
     now: datetime = NOW,
     quota: bool = False,
     changes_models: bool = False,
-    cache: ReconcileCache | None = None,
+    seen: Seen | None = None,
     not_ready: tuple[int, ...] = (),
     not_asked: tuple[int, ...] = (),
     **spec: Any,
@@ -65,7 +71,9 @@ def decided(
         ),
         time=now,
     )
-    return repair(snapshot, gen.TEMPLATE, cache or ReconcileCache(), changes_models=changes_models)
+    seen = seen or Seen()
+    seen.silent = look(snapshot, gen.TEMPLATE, seen.silent)
+    return repair(snapshot, gen.TEMPLATE, seen.silent, changes_models=changes_models)
 
 
 def steps(*pods: Pod, **more: Any) -> list[str | float]:
@@ -91,10 +99,10 @@ def test_a_new_leader_asks_before_it_evicts() -> None:
 
 
 def test_patience_begins_when_it_no_longer_says_so() -> None:
-    cache, pods = ReconcileCache(), (server(1), stopped(2, 10 * MINUTE))
-    assert steps(*pods, not_ready=(2,), cache=cache) == []
-    assert steps(*pods, now=NOW + timedelta(seconds=10), cache=cache) == [20]
-    assert steps(*pods, now=NOW + timedelta(seconds=30), cache=cache) == ["server-2"]
+    seen, pods = Seen(), (server(1), stopped(2, 10 * MINUTE))
+    assert steps(*pods, not_ready=(2,), seen=seen) == []
+    assert steps(*pods, now=NOW + timedelta(seconds=10), seen=seen) == [20]
+    assert steps(*pods, now=NOW + timedelta(seconds=30), seen=seen) == ["server-2"]
 
 
 STARTED = gen.condition("Ready", "True", lastTransitionTime="2026-01-01T00:03:00Z")
@@ -106,14 +114,14 @@ def test_evicts_the_only_server_after_the_time_of_a_start() -> None:
     assert steps(stopped(1)) == [9 * 60], "the time of a start isn't known"
     assert steps(stopped(1, 10 * MINUTE)) == ["server-1"]
     assert steps(stopped(1), rollout={"startupSeconds": 80}) == [20]
-    cache = ReconcileCache()
-    assert steps(server(1, STARTED), cache=cache) == []
-    assert steps(stopped(1), cache=cache) == [2 * 60]
+    seen = Seen()
+    assert steps(server(1, STARTED), seen=seen) == []
+    assert steps(stopped(1), seen=seen) == [2 * 60]
     late = gen.condition("Ready", "True", lastTransitionTime="2026-01-01T01:00:00Z")
-    assert steps(server(1, late), cache=cache) == []
-    assert steps(stopped(1), cache=cache) == [2 * 60], "a later time is that of a server that answered again"
+    assert steps(server(1, late), seen=seen) == []
+    assert steps(stopped(1), seen=seen) == [2 * 60], "a later time is that of a server that answered again"
     assert steps(server(1, STARTED, template="former")) == []
-    assert steps(stopped(1), server(2, gen.unschedulable("no GPU")), cache=cache) == [2 * 60]
+    assert steps(stopped(1), server(2, gen.unschedulable("no GPU")), seen=seen) == [2 * 60]
 
 
 def test_says_what_comes_next() -> None:
@@ -188,10 +196,10 @@ def test_waits_for_another_server_only_as_long_as_it_may_take() -> None:
 def test_a_sidecar_that_was_not_ready_before_does_not_count() -> None:
     """The pod's condition is as old as that of the sidecar."""
     sidecar = gen.injected("mesh", ready=False, state={"running": {}})
-    two, cache = server(2, gen.stopped_answering(text(NOW - 60 * MINUTE)), sidecar), ReconcileCache()
-    assert steps(server(1), two, cache=cache) == [30]
-    assert steps(server(1), two, cache=cache, now=NOW + timedelta(seconds=20)) == [10]
-    assert steps(server(1), two, cache=cache, now=NOW + timedelta(seconds=30)) == ["server-2"]
+    two, seen = server(2, gen.stopped_answering(text(NOW - 60 * MINUTE)), sidecar), Seen()
+    assert steps(server(1), two, seen=seen) == [30]
+    assert steps(server(1), two, seen=seen, now=NOW + timedelta(seconds=20)) == [10]
+    assert steps(server(1), two, seen=seen, now=NOW + timedelta(seconds=30)) == ["server-2"]
 
 
 @pytest.mark.parametrize("text", ["soon", "2026-01-01t00:00:00z", "2026-01-01T00:00:00", "0000-01-01T00:00:00Z"])

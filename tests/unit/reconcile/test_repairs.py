@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from support import gen
 from triton_operator.api.status import RepairStatus
 from triton_operator.pods import Pod
-from triton_operator.reconcile.cache import ReconcileCache
+from triton_operator.reconcile.memory import Memory
 from triton_operator.reconcile.repairs import unreported
 
 EARLY, TIME, LATER = "2026-01-01T00:00:04Z", "2026-01-01T00:00:05Z", "2026-01-01T00:10:00Z"
@@ -21,24 +23,37 @@ def repair(time: str, server: str = "gone") -> RepairStatus:
     return RepairStatus(reason="HealthRequestFailed", server=server, message="it was evicted", time=time)
 
 
+class Reports:
+    """Reports repairs as reconciles do. `memory`: what the last one remembers."""
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.memory = memory or Memory()
+
+    def of(self, pods: list[Pod], before: RepairStatus | None = None) -> list[str]:
+        """Returns the servers whose repairs are reported. `before`: the last one in the status."""
+        repairs, reported = unreported(pods, before, self.memory)
+        self.memory = replace(self.memory, reported_repairs=reported)
+        return [repair.server for repair in repairs]
+
+
 def test_reports_each_once() -> None:
-    cache, pods = ReconcileCache(), [restarted("a", TIME), restarted("b", TIME), Pod(gen.pod())]
-    assert [r.server for r in unreported(pods, None, cache)] == ["a", "b"]
-    assert unreported(pods, None, cache) == []
+    reports, pods = Reports(), [restarted("a", TIME), restarted("b", TIME), Pod(gen.pod())]
+    assert reports.of(pods) == ["a", "b"]
+    assert reports.of(pods) == []
     # One kubelet was late, and a server restarts again.
     pods = [restarted("a", LATER), restarted("b", TIME), restarted("c", EARLY)]
-    assert [r.server for r in unreported(pods, repair(TIME, "a"), cache)] == ["c", "a"]
-    assert unreported(pods[1:], repair(LATER, "a"), cache) == []
+    assert reports.of(pods, repair(TIME, "a")) == ["c", "a"]
+    assert reports.of(pods[1:], repair(LATER, "a")) == []
 
 
 def test_a_new_leader_reports_what_came_after_the_last_one_in_the_status() -> None:
     pods = [restarted("a", EARLY), restarted("b", TIME), restarted("c", LATER)]
-    assert [r.server for r in unreported(pods, repair(TIME, "b"), ReconcileCache())] == ["c"]
+    assert Reports().of(pods, repair(TIME, "b")) == ["c"]
 
 
 def test_reports_an_eviction_until_it_is_in_the_status() -> None:
-    cache = ReconcileCache(evicted=repair(TIME))
-    assert [r.server for r in unreported([], None, cache)] == ["gone"]
-    assert unreported([], None, cache) == []
-    cache.evicted = None
-    assert unreported([], repair(TIME), cache) == []
+    reports = Reports(Memory(evicted=repair(TIME)))
+    assert reports.of([]) == ["gone"]
+    assert reports.of([]) == []
+    reports.memory = replace(reports.memory, evicted=None)
+    assert reports.of([], repair(TIME)) == []
