@@ -11,7 +11,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from support import gen
-from triton_operator.runtime.metrics import Facts, Metrics, facts
+from triton_operator.runtime.metrics import Gauges, Metrics, gauges_of
 
 _RECORDED = Path(__file__).parents[2] / "tests" / "rules" / "data" / "triton_24.10.txt"
 ENTRY = "yolov5s"
@@ -46,12 +46,12 @@ def server_page() -> list[str]:
 
 def operator_page(size: int) -> bytes:
     """Returns the operator's page about the first `size` TritonModels."""
-    metrics, entries = Metrics(CollectorRegistry()), list[tuple[str, Facts]]()
+    metrics, entries = Metrics(CollectorRegistry()), list[tuple[str, Gauges]]()
     for number in range(size):
         raw = model(number)
         metadata = raw["metadata"]
         assert isinstance(metadata, dict)
-        entries.append((f"{metadata['namespace']}/{metadata['name']}", facts(raw)))
+        entries.append((f"{metadata['namespace']}/{metadata['name']}", gauges_of(raw)))
     replicas, ready = {model_facts.uid: 3 for _, model_facts in entries}, {key: 3 for key, _ in entries}
     metrics.count_models(lambda: entries, lambda: replicas, lambda: ready)
     return generate_latest(metrics.registry)

@@ -23,7 +23,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.render.choices import Choices
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
-from triton_operator.runtime.metrics import Metrics, facts
+from triton_operator.runtime.metrics import Metrics, gauges_of
 
 ROOT = Path(__file__).parents[2]
 REAL = (Path(__file__).parent / "data" / "triton_24.10.txt").read_text()
@@ -59,7 +59,7 @@ class SimulatedTargets:
         self._since: float | None = None
         self._operators = (Metrics(CollectorRegistry()), Metrics(CollectorRegistry()))
         for metrics in self._operators:
-            metrics.count_models(lambda: [(f"{NAMESPACE}/{NAME}", facts(self.model()))], self._desired, self._ready)
+            metrics.count_models(lambda: [(f"{NAMESPACE}/{NAME}", gauges_of(self.model()))], self._desired, self._ready)
             ProcessCollector(registry=metrics.registry)
 
     def _desired(self) -> dict[str, int]:

@@ -28,7 +28,7 @@ from .discovery import Discovery
 from .elector import Elector
 from .leading import Leading
 from .listing import Listing
-from .metrics import Metrics, facts
+from .metrics import Metrics, gauges_of
 from .queue import WorkQueue
 from .resync import Resync
 from .settings import Settings
@@ -149,7 +149,7 @@ class App:
     def _count(self) -> None:
         """Adds the metrics that each scrape reads."""
         self._metrics.count_models(
-            lambda: self._store.map_kind(names.KIND, facts),
+            lambda: self._store.map_kind(names.KIND, gauges_of),
             lambda: dict(pair for _, pair in self._store.map_kind(kinds.DEPLOYMENT.kind, _desired_replicas)),
             lambda: Counter(key for key, ready in self._store.map_kind(kinds.POD.kind, _is_ready) if ready),
         )

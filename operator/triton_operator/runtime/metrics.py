@@ -22,7 +22,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 @dataclass(frozen=True)
-class Facts:
+class Gauges:
     """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion.
 
     `floor`: the servers that the engine Direct asks for; None with another engine. `gpu_not_used`: whether servers with
@@ -40,12 +40,12 @@ class Facts:
     start_ends: float | None
 
 
-def facts(model: dict[str, Any]) -> Facts:
+def gauges_of(model: dict[str, Any]) -> Gauges:
     limits, metadata, status = thresholds.of(model), model["metadata"], model.get("status", {})
     conditions = {c["type"]: c for c in status.get("conditions", [])}
     ready = conditions.get(READY, {"status": "Unknown"})
     starts = ready["status"] != "True" and conditions.get(STALLED, {}).get("status") != "True"
-    return Facts(
+    return Gauges(
         metadata["uid"],
         str(ready["status"]),
         ready.get("reason") == GPU_NOT_USED,
@@ -122,7 +122,7 @@ class Metrics:
 
     def count_models(
         self,
-        models: Callable[[], Iterable[tuple[str, Facts]]],
+        models: Callable[[], Iterable[tuple[str, Gauges]]],
         desired: Callable[[], Mapping[str, int]],
         ready: Callable[[], Mapping[str, int]],
     ) -> None:
@@ -151,7 +151,7 @@ class _Refused(Collector):
 
 
 class _Models(Collector):
-    def __init__(self, models: Callable[[], Iterable[tuple[str, Facts]]]) -> None:
+    def __init__(self, models: Callable[[], Iterable[tuple[str, Gauges]]]) -> None:
         self._models = models
 
     def collect(self) -> Iterable[Metric]:
@@ -175,7 +175,7 @@ class _Thresholds(Collector):
 
     def __init__(
         self,
-        models: Callable[[], Iterable[tuple[str, Facts]]],
+        models: Callable[[], Iterable[tuple[str, Gauges]]],
         desired: Callable[[], Mapping[str, int]],
         ready: Callable[[], Mapping[str, int]],
     ) -> None:

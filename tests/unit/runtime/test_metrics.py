@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from support import gen
 from triton_operator.api import thresholds
-from triton_operator.runtime.metrics import Metrics, facts
+from triton_operator.runtime.metrics import Metrics, gauges_of
 
 P = thresholds.PREFIX
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
@@ -16,7 +16,7 @@ KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 
 def exposition(*models: dict[str, Any], desired: int = 0, ready: int = 0) -> list[str]:
     metrics = Metrics(CollectorRegistry())
-    reported = [(f"{m['metadata']['namespace']}/{m['metadata']['name']}", facts(m)) for m in models]
+    reported = [(f"{m['metadata']['namespace']}/{m['metadata']['name']}", gauges_of(m)) for m in models]
     metrics.count_models(lambda: reported, lambda: {gen.UID: desired}, lambda: {KEY: ready})
     return generate_latest(metrics.registry).decode().splitlines()
 
