@@ -29,7 +29,7 @@ from support.prometheus_process import Prometheus, running
 from triton_operator.api import names
 from triton_operator.api.thresholds import effective_of
 from triton_operator.api.types import TritonModel
-from triton_operator.render.choices import Choices
+from triton_operator.render.facts import Facts
 from triton_operator.render.prometheus_rule import prometheus_rule
 
 from . import pages
@@ -88,8 +88,8 @@ def measure(size: int, seconds: float) -> dict[str, float]:
 def rule_groups(number: int) -> list[dict[str, Any]]:
     """Returns the groups of a TritonModel's PrometheusRule, with names as prometheus-operator makes them unique."""
     raw = pages.model(number)
-    choices = Choices("operator:1", "Copy", entrypoint=pages.ENTRY, thresholds=effective_of(raw))
-    rule = prometheus_rule(TritonModel.model_validate(raw), choices)
+    facts = Facts("operator:1", "Copy", entrypoint=pages.ENTRY, thresholds=effective_of(raw))
+    rule = prometheus_rule(TritonModel.model_validate(raw), facts)
     return [{**group, "name": f"{rule['metadata']['namespace']}/{group['name']}"} for group in rule["spec"]["groups"]]
 
 

@@ -16,14 +16,14 @@ from queue import SimpleQueue
 from support.api import Api, Object
 from support.operator_process import TOOLS_IMAGE
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 from .world import CHILDREN, key, models
 
 
 def rendered(model: Object) -> list[Object]:
     """Returns the children of `model` before any server has started."""
-    objects = render(TritonModel.model_validate(model), Choices(TOOLS_IMAGE, "Copy"))
+    objects = render(TritonModel.model_validate(model), Facts(TOOLS_IMAGE, "Copy"))
     return [o for o in objects if o["kind"] in CHILDREN]
 
 

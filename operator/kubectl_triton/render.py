@@ -12,8 +12,8 @@ from triton_operator import render as rendering
 from triton_operator.api import names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, choose
-from triton_operator.render.choices import Capabilities, Settings
+from triton_operator.render import Facts, choose
+from triton_operator.render.facts import Capabilities, Settings
 from triton_repository_check.text import one_line
 
 from . import parsing
@@ -74,7 +74,7 @@ def render(
     """
     objects = []
     for model, document in parsing.models(file, namespace):
-        choices = Choices(
+        facts = Facts(
             tools_image,
             delivery,
             entrypoint=(model.spec.entrypoint or "") if entrypoint_type else "",
@@ -84,8 +84,8 @@ def render(
             settings=Settings(operator_namespace=operator_namespace),
             cluster=Capabilities(openshift=openshift),
         )
-        objects += rendering.render(model, choose(model, None, choices))
-        for note in _notes(model, document, bool(choices.entrypoint)):
+        objects += rendering.render(model, choose(model, None, facts))
+        for note in _notes(model, document, bool(facts.entrypoint)):
             click.echo(one_line(f"{model.key}: {note}"), err=True)
     text = _dumped(objects, ascii_only=False)
     # YAML allows characters that change the direction of the text on a terminal.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .api.servers import UNLOADED, Change, ChangeOutcome, Index, RunningServer
-from .render.choices import Models
+from .render.facts import Models
 
 
 @dataclass(frozen=True)

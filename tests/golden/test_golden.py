@@ -14,7 +14,7 @@ from support.api import Api, RefusedError
 from triton_operator.api import thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, children, choose, render
+from triton_operator.render import Facts, children, choose, render
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = sorted(p.parent for p in Path(__file__).parent.glob("cases/*/model.yaml"))
@@ -38,9 +38,9 @@ def rendered(path: Path) -> list[dict[str, Any]]:
     return out
 
 
-def fresh(model: TritonModel, document: dict[str, Any]) -> Choices:
-    """Returns the choices after the repository check of a server. The sample's entry model is an ensemble."""
-    return Choices(
+def fresh(model: TritonModel, document: dict[str, Any]) -> Facts:
+    """Returns the facts after the repository check of a server. The sample's entry model is an ensemble."""
+    return Facts(
         TOOLS_IMAGE,
         "Copy",
         entrypoint=model.spec.entrypoint or "detection",

@@ -16,7 +16,7 @@ from support.api import Api, RefusedError
 from support.controlplane import ControlPlane
 from support.people import make
 from triton_operator.api.types import ALERTS_OWN_LABELS, RESERVED_FLAGS
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 pytestmark = pytest.mark.integration
 
@@ -400,7 +400,7 @@ def test_sets_defaults(api: Api) -> None:
 @pytest.mark.parametrize("spec", PODS.values(), ids=PODS.keys())
 def test_api_server_accepts_the_deployment_of_a_pod_template(spec: dict[str, Any], api: Api) -> None:
     model = gen.model(**spec)
-    [deployment] = [o for o in render(model, Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
+    [deployment] = [o for o in render(model, Facts("tools:1", "Copy")) if o["kind"] == "Deployment"]
     deployment["metadata"] = {"name": gen.NAME, "labels": deployment["metadata"]["labels"]}
     api.request("POST", api.path("Deployment") + "?dryRun=All&fieldValidation=Strict", deployment)
 

@@ -16,7 +16,7 @@ from support.api import Api
 from support.controlplane import ControlPlane
 from triton_operator.api.plain_yaml import KubectlLoader, PlainDumper
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, choose, render
+from triton_operator.render import Facts, choose, render
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +41,7 @@ def verdict(control_plane: ControlPlane, api: Api) -> Verdict:
         if created.returncode:
             return created.stderr
         model = TritonModel.model_validate(json.loads(created.stdout))
-        for obj in render(model, choose(model, None, Choices("t:1", "Copy"))):
+        for obj in render(model, choose(model, None, Facts("t:1", "Copy"))):
             if obj["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh")):
                 continue  # this API server doesn't have them
             del obj["metadata"]["ownerReferences"]

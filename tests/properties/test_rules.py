@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hack.world import settings
 from support import gen, specs
 from support.profiles import batches
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 pytestmark = pytest.mark.rules
 
@@ -24,7 +24,7 @@ _SPECS = st.lists(st.tuples(specs.admitted(specs.schema("spec", "monitoring")), 
 
 def groups(monitoring: dict[str, Any], entrypoint: str, ensemble: bool, number: int = 0) -> list[Any]:
     model = gen.model(gen.put("metadata.name", f"model-{number}"), monitoring={**monitoring, "enabled": True})
-    objects = render(model, Choices("tools", "Copy", entrypoint=entrypoint or "detection", ensemble=ensemble))
+    objects = render(model, Facts("tools", "Copy", entrypoint=entrypoint or "detection", ensemble=ensemble))
     return next(list(o["spec"]["groups"]) for o in objects if o["kind"] == "PrometheusRule")
 
 

@@ -15,14 +15,14 @@ from triton_operator.api import names, quantity
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster import shallow
 from triton_operator.plan import plan
-from triton_operator.render import Choices, choose, endpoint, render
-from triton_operator.render.choices import Capabilities
+from triton_operator.render import Facts, choose, endpoint, render
+from triton_operator.render.facts import Capabilities
 
 Json = dict[str, Any]
 # As the operator reads them from the API server: integers of more than 64 bits become floats.
 SPECS = specs.specs().map(lambda spec: shallow.loads(json.dumps(spec)))
-CHOICES = st.builds(
-    Choices,
+FACTS = st.builds(
+    Facts,
     tools_image=st.just("registry.example.com/operator:1"),
     delivery=st.sampled_from(["Copy", "ImageVolume"]),
     entrypoint=st.sampled_from(["", "detection"]),
@@ -41,12 +41,12 @@ def test_parses_every_spec_that_the_schema_accepts(spec: Json) -> None:
 
 
 @examples(60)
-@given(SPECS, CHOICES, NAMES)
-def test_renders_valid_objects(spec: Json, fresh: Choices, name: str) -> None:
+@given(SPECS, FACTS, NAMES)
+def test_renders_valid_objects(spec: Json, fresh: Facts, name: str) -> None:
     model = TritonModel.model_validate(gen.raw(name=name, **spec))
-    choices = choose(model, None, fresh)
-    desired = render(model, choices)
-    assert render(model, choices) == desired
+    facts = choose(model, None, fresh)
+    desired = render(model, facts)
+    assert render(model, facts) == desired
     for obj in desired:
         text = json.dumps(obj)
         assert json.loads(text) == obj  # contains only JSON values
@@ -58,12 +58,12 @@ def test_renders_valid_objects(spec: Json, fresh: Choices, name: str) -> None:
     # A live Deployment has init containers only as the API server accepts them.
     if "initContainers" not in model.spec.pod_template.spec:
         deployment = next(obj for obj in desired if obj["kind"] == "Deployment")
-        assert choose(model, deployment, fresh).delivery == choices.delivery
+        assert choose(model, deployment, fresh).delivery == facts.delivery
 
 
 @examples(40)
-@given(SPECS, CHOICES)
-def test_plans_nothing_if_live_equals_desired(spec: Json, fresh: Choices) -> None:
+@given(SPECS, FACTS)
+def test_plans_nothing_if_live_equals_desired(spec: Json, fresh: Facts) -> None:
     """This leaves out fields whose lists could contain a name twice, which the API server rejects."""
     spec.pop("podTemplate", None)
     spec.get("server", {}).pop("env", None)
@@ -78,9 +78,9 @@ def with_behavior(*rules: Json) -> Json:
 
 
 @examples(40)
-@given(SPECS, SPECS, CHOICES)
-@example(with_behavior({"name": "a"}), with_behavior({"name": []}), Choices("tools", "Copy"))
-def test_plan_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
+@given(SPECS, SPECS, FACTS)
+@example(with_behavior({"name": "a"}), with_behavior({"name": []}), Facts("tools", "Copy"))
+def test_plan_never_raises(spec: Json, other: Json, fresh: Facts) -> None:
     model, before = (TritonModel.model_validate(gen.raw(**s)) for s in (spec, other))
     live = [{**obj, "metadata": {**obj["metadata"], "uid": "u"}} for obj in render(before, choose(before, None, fresh))]
     plan(render(model, choose(model, None, fresh)), live, {})

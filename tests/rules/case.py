@@ -27,7 +27,7 @@ import yaml
 from support import gen
 from triton_operator.api import names, thresholds
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render.choices import Choices
+from triton_operator.render.facts import Facts
 
 Object = dict[str, Any]
 
@@ -37,7 +37,7 @@ LABELS = f'namespace="{gen.NAMESPACE}",tritonmodel="{gen.NAME}"'
 @dataclass(frozen=True)
 class Case:
     spec: Object
-    choices: Choices
+    facts: Facts
     every: str
     tests: list[Object]
 
@@ -49,7 +49,7 @@ def load(path: Path) -> Case:
     spec = content.get("model", {})
     values = {threshold_key(k): Decimal(str(v)) for k, v in content.get("thresholds", {}).items()}
     replicas = spec.get("autoscaling", {}).get("max", 1)
-    choices = Choices(
+    facts = Facts(
         "operator:1",
         "Copy",
         entrypoint=content.get("entrypoint", "net"),
@@ -57,7 +57,7 @@ def load(path: Path) -> Case:
         decoupled=tuple(content.get("decoupled", ())),
         thresholds=thresholds.effective(values, replicas),
     )
-    return Case(spec, choices, content.get("every", "10s"), content["tests"])
+    return Case(spec, facts, content.get("every", "10s"), content["tests"])
 
 
 def threshold_key(text: str) -> ThresholdKey:

@@ -20,7 +20,7 @@ from support.prometheus_process import Json, Page
 from triton_operator.api import names, thresholds
 from triton_operator.api.status import READY
 from triton_operator.api.types import TritonModel
-from triton_operator.render.choices import Choices
+from triton_operator.render.facts import Facts
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.runtime.metrics import Metrics, gauges_of
@@ -97,11 +97,11 @@ class SimulatedTargets:
     def groups(self) -> list[Any]:
         """Returns the rules that the operator renders for the TritonModel in its last state."""
         raw = self.model(seconds=60)
-        choices = Choices(
+        facts = Facts(
             "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, decoupled=(STREAMS,),
             thresholds=thresholds.effective_of(raw),
         )  # fmt: skip
-        groups: list[Any] = prometheus_rule(TritonModel.model_validate(raw), choices)["spec"]["groups"]
+        groups: list[Any] = prometheus_rule(TritonModel.model_validate(raw), facts)["spec"]["groups"]
         return groups
 
     def _seconds(self) -> float:
@@ -188,7 +188,7 @@ def _relabelings() -> list[Json]:
     """Returns the relabelings of the PodMonitor of a TritonModel with a GPU."""
     gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
     subject = gen.model(monitoring={"tokenCounter": TOKENS}, server=gpu)
-    rules = pod_monitor(subject, Choices("operator:1", "Copy"))["spec"]["podMetricsEndpoints"][0]["metricRelabelings"]
+    rules = pod_monitor(subject, Facts("operator:1", "Copy"))["spec"]["podMetricsEndpoints"][0]["metricRelabelings"]
     return [{"source_labels" if k == "sourceLabels" else k: v for k, v in rule.items()} for rule in rules]
 
 

@@ -22,13 +22,13 @@ from support.api import eventually
 from support.prometheus_process import Prometheus, running, scrape_config, serving
 from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render.choices import Choices, Settings
+from triton_operator.render.facts import Facts, Settings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 
 pytestmark = pytest.mark.rules
 
-CHOICES = Choices(
+FACTS = Facts(
     "operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 80.0},
     settings=Settings(sample_limit=3000),
 )  # fmt: skip
@@ -172,7 +172,7 @@ def rules() -> list[dict[str, Any]]:
     return [
         {**group, "name": f"{namespace}-{group['name']}"}
         for namespace in (HONEST, EVIL)
-        for group in prometheus_rule(model(namespace), CHOICES)["spec"]["groups"]
+        for group in prometheus_rule(model(namespace), FACTS)["spec"]["groups"]
     ]
 
 
@@ -182,8 +182,8 @@ def scene(folder: Path, evil: dict[str, str], operators: str) -> Iterator[Promet
     with serving({"/metrics": honest_page}) as honest, serving({"/metrics": honest_page}) as other:
         configs = [
             {"job_name": names.METRICS_JOB, "honor_labels": True, "static_configs": [{"targets": [operators]}]},
-            *scrape_config(pod_monitor(model(HONEST), CHOICES), {honest: "honest"}),
-            *scrape_config(pod_monitor(model(EVIL), CHOICES), {other: "good", **evil}),
+            *scrape_config(pod_monitor(model(HONEST), FACTS), {honest: "honest"}),
+            *scrape_config(pod_monitor(model(EVIL), FACTS), {other: "good", **evil}),
         ]
         with running(folder, configs, rules()) as prometheus:
             yield prometheus

@@ -15,7 +15,7 @@ from kubectl_triton import samples
 from rules.case import LABELS, Case, document, load, threshold_key
 from support import gen
 from triton_operator.api import thresholds
-from triton_operator.render.choices import Choices
+from triton_operator.render.facts import Facts
 from triton_operator.render.prometheus_rule import prometheus_rule
 
 pytestmark = pytest.mark.rules
@@ -94,19 +94,19 @@ def test_health_requests_never_look_like_a_client(
         "autoscaling": {"engine": "KEDA", "min": 0, "max": 4},
         "monitoring": {"scrapeSeconds": scrape, "evaluationSeconds": scrape},
     }
-    choices = Choices(
+    facts = Facts(
         "operator:1", "Copy", entrypoint="net", thresholds=thresholds.effective({threshold_key("max-qps"): 80}, 4)
     )
-    assert_rules(Case(spec, choices, f"{scrape}s", tests), promtool, tmp_path)
+    assert_rules(Case(spec, facts, f"{scrape}s", tests), promtool, tmp_path)
 
 
 def test_health_requests_are_load_where_they_keep_no_server() -> None:
     """They are requests that a server must answer."""
     request = {"healthRequest": {"file": "net/health.json"}}
-    choices = Choices("operator:1", "Copy", entrypoint="net")
+    facts = Facts("operator:1", "Copy", entrypoint="net")
     for scaling in ({"max": 4}, {"engine": "Direct", "max": 4}, {"engine": "KEDA", "min": 1, "max": 4}):
         with_request, without = (
-            prometheus_rule(gen.model(autoscaling=scaling, **more), choices) for more in (request, {})
+            prometheus_rule(gen.model(autoscaling=scaling, **more), facts) for more in (request, {})
         )
         assert with_request["spec"] == without["spec"]
 
@@ -139,8 +139,8 @@ def test_top_has_the_duration_of_streams_instead_of_tritons_latency(
         **streams,
     }
     test = {"name": "top", "series": series, "values": {samples.queries(None)["p50"]: {"3m": expected}}}
-    choices = Choices("operator:1", "Copy", entrypoint="net", decoupled=decoupled)
-    case = Case({"monitoring": monitoring}, choices, "10s", [test])
+    facts = Facts("operator:1", "Copy", entrypoint="net", decoupled=decoupled)
+    case = Case({"monitoring": monitoring}, facts, "10s", [test])
     assert_rules(case, promtool, tmp_path)
 
 
@@ -151,7 +151,7 @@ def test_rules_are_valid_for_any_model_name(variant: str, ensemble: bool, promto
     files = []
     for place, name in enumerate(["", *UNUSUAL_NAMES]):
         rule = prometheus_rule(
-            model, Choices("operator:1", "Copy", entrypoint=name, ensemble=ensemble, decoupled=(name,))
+            model, Facts("operator:1", "Copy", entrypoint=name, ensemble=ensemble, decoupled=(name,))
         )
         files.append(str(write(tmp_path / f"{place}.yaml", rule["spec"])))
     result = subprocess.run([promtool, "check", "rules", *files], capture_output=True, text=True, check=False)
@@ -167,7 +167,7 @@ def assert_rules(case: Case, promtool: str, folder: Path) -> None:
 
 
 def rendered(case: Case) -> dict[str, Any]:
-    spec = prometheus_rule(gen.model(**case.spec), case.choices)["spec"]
+    spec = prometheus_rule(gen.model(**case.spec), case.facts)["spec"]
     assert isinstance(spec, dict)
     return spec
 

@@ -14,7 +14,7 @@ from support import gen
 from support.api import eventually
 from support.controlplane import ROOT
 from support.prometheus_process import Prometheus, running, scrape_config, serving
-from triton_operator.render.choices import Choices
+from triton_operator.render.facts import Facts
 from triton_operator.render.pod_monitor import SUMMARIES, pod_monitor
 
 pytestmark = pytest.mark.rules
@@ -40,7 +40,7 @@ def scraped(pages: dict[str, str]) -> Iterator[list[dict[str, Any]]]:
             stack.enter_context(serving({"/metrics": lambda page=page: page})): pod  # type: ignore[misc]
             for pod, page in pages.items()
         }
-        yield scrape_config(pod_monitor(gen.model(), Choices("operator:1", "Copy")), targets)
+        yield scrape_config(pod_monitor(gen.model(), Facts("operator:1", "Copy")), targets)
 
 
 def samples(prometheus: Prometheus, query: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from support import gen
 from support.api import Object
 from triton_operator.api import names
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 from triton_operator.render.children import KINDS
 from triton_operator.render.rules.promql import quote
 
@@ -29,11 +29,11 @@ HOSTILE_SPEC: Object = {
         "spec": {"metadata": {"namespace": FOREIGN}, "nodeSelector": {"a": "b"}},
     },
 }
-CHOICES = Choices("operator:1", "Copy", entrypoint="detection", ensemble=True, replicas=2, prometheus="http://p")
+FACTS = Facts("operator:1", "Copy", entrypoint="detection", ensemble=True, replicas=2, prometheus="http://p")
 
 
 def children(**spec: Any) -> list[Object]:
-    return render(gen.model(**{**HOSTILE_SPEC, **spec}), CHOICES)
+    return render(gen.model(**{**HOSTILE_SPEC, **spec}), FACTS)
 
 
 def test_every_child_is_in_the_namespace_of_its_tritonmodel_and_owned_by_it() -> None:
@@ -80,8 +80,8 @@ def test_model_name_cannot_inject_promql(name: str) -> None:
 
 
 def exprs(entrypoint: str) -> list[str]:
-    choices = Choices("operator:1", "Copy", entrypoint=entrypoint, ensemble=True, replicas=2)
-    rule = next(o for o in render(gen.model(), choices) if o["kind"] == "PrometheusRule")
+    facts = Facts("operator:1", "Copy", entrypoint=entrypoint, ensemble=True, replicas=2)
+    rule = next(o for o in render(gen.model(), facts) if o["kind"] == "PrometheusRule")
     return [r["expr"] for group in rule["spec"]["groups"] for r in group["rules"]]
 
 

@@ -25,7 +25,7 @@ from support import gen
 from support.api import Api, Object, RefusedError, eventually
 from support.people import RBAC, Team, bind, tritonmodel
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +55,7 @@ def model(team: Team) -> Object:
         bind(team.plane, team.namespace, user, "Role", "calibrate")
     obj = api.create(tritonmodel(NAME, entrypoint="yolo", autoscaling={"min": 2, "max": 4}))
     parsed = TritonModel.model_validate(obj)
-    for child in render(parsed, Choices("t:1", "Copy", entrypoint="yolo")):
+    for child in render(parsed, Facts("t:1", "Copy", entrypoint="yolo")):
         if child["kind"] in ("ServiceAccount", "Deployment", "Service"):
             api.create(child)
     for user in ("developer", "oncall"):

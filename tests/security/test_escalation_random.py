@@ -19,7 +19,7 @@ from support.controlplane import ControlPlane
 from support.people import Team, tritonmodel
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 pytestmark = pytest.mark.integration
 
@@ -110,7 +110,7 @@ class Maker:
 
 def pod(spec: Object) -> Object:
     model = TritonModel.model_validate(gen.raw(**spec))
-    deployment = next(o for o in render(model, Choices("operator:1", "Copy")) if o["kind"] == "Deployment")
+    deployment = next(o for o in render(model, Facts("operator:1", "Copy")) if o["kind"] == "Deployment")
     template: Object = deployment["spec"]["template"]
     return template
 

@@ -17,7 +17,7 @@ from support.controlplane import ROOT, ControlPlane
 from support.dockerfiles import DOCKERFILES
 from support.people import dry_run, refusal
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 LOOSENED = {"pod-template"}
 """Cases whose pod template adds a container without a security context."""
@@ -34,7 +34,7 @@ def rendered(file: Path) -> Iterator[Object]:
             metadata = {"namespace": "x", **document["metadata"], "uid": "u"}
             model = TritonModel.model_validate({**document, "metadata": metadata})
             for delivery in ("Copy", "ImageVolume"):
-                yield from deployments(render(model, Choices("operator:1", delivery)))  # type: ignore[arg-type]
+                yield from deployments(render(model, Facts("operator:1", delivery)))  # type: ignore[arg-type]
 
 
 def installed(folder: str) -> Iterator[Object]:

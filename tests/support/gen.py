@@ -10,7 +10,7 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.lists import LIST_KEYS, key_of
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 Object = dict[str, Any]
 Modifier = Callable[[Object], None]
@@ -34,7 +34,7 @@ def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid:
 
 def child(kind: str = "Deployment", version: int = 10, uid: str = "", **spec: Any) -> Object:
     """Returns the child of this kind of a TritonModel, as the API server has it."""
-    obj = next(o for o in render(model(**spec), Choices("t", "Copy")) if o["kind"] == kind)
+    obj = next(o for o in render(model(**spec), Facts("t", "Copy")) if o["kind"] == kind)
     return live(obj, version=version, uid=uid)
 
 

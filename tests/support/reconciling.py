@@ -11,11 +11,11 @@ from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import RunningServer, ServerAnswers
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Cluster, Reconciler
-from triton_operator.render import Choices
-from triton_operator.render.choices import Capabilities
+from triton_operator.render import Facts
+from triton_operator.render.facts import Capabilities
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
-CHOICES = Choices("tools:1", "Copy")
+FACTS = Facts("tools:1", "Copy")
 MONITORED = Cluster(installed=Installed((), searched=("monitoring",)))
 """A cluster with prometheus-operator and without a Prometheus."""
 Object = dict[str, Any]
@@ -80,4 +80,4 @@ def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Recon
     client: Any = api
     more = {"progress_seconds": 0.0, "cluster": lambda: Cluster(Capabilities(monitoring=False, keda=False)), **more}
     answers: Any = more.pop("answers", Answers())
-    return Reconciler(client, store, answers, CHOICES, **more)
+    return Reconciler(client, store, answers, FACTS, **more)

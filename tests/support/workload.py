@@ -12,8 +12,8 @@ from urllib3.exceptions import HTTPError
 
 from triton_operator.api import names, thresholds
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, choose, render
-from triton_operator.render.choices import Capabilities
+from triton_operator.render import Facts, choose, render
+from triton_operator.render.facts import Capabilities
 
 from . import gen
 from .api import MIN_WAIT_SECONDS, Api, Object, RefusedError, eventually
@@ -151,11 +151,11 @@ def desired(raw: Object, live: Object | None = None, monitoring: bool = True) ->
     resource = TritonModel.model_validate(raw)
     # In these tests every repository check reports the same repository. Without a pod there is no report and no rules.
     has_report = raw.get("status", {}).get("entrypointType") == "Ensemble"
-    choices = Choices(
+    facts = Facts(
         TOOLS_IMAGE, "Copy", entrypoint=ENTRY if has_report else "", ensemble=True,
         thresholds=thresholds.effective_of(raw), cluster=Capabilities(monitoring=monitoring),
     )  # fmt: skip
-    return render(resource, choose(resource, live, choices))
+    return render(resource, choose(resource, live, facts))
 
 
 def template_hash(raw: Object) -> str:

@@ -25,11 +25,11 @@ from triton_operator.reconcile.read_snapshot import SnapshotReader
 from triton_operator.reconcile.scale import Scaler
 from triton_operator.reconcile.steps import ScaleUp
 from triton_operator.reconcile.write_status import StatusWriter
-from triton_operator.render import Choices, render
-from triton_operator.render.choices import Capabilities
+from triton_operator.render import Facts, render
+from triton_operator.render.facts import Capabilities
 from triton_operator.scaling import ScaleDecision, State
 
-CHOICES = Choices("tools:1", "Copy")
+FACTS = Facts("tools:1", "Copy")
 CLUSTER = Cluster(Capabilities(monitoring=False, keda=False))
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 LOG = logging.LoggerAdapter(logging.getLogger(), {})
@@ -42,7 +42,7 @@ class World:
     def __init__(self, **scaling: Any) -> None:
         self.spec: Object = {"autoscaling": {"engine": "Direct", "max": 10, "utilization": 1, **scaling}}
         self.before = TritonModelStatus(entrypoint="m", entrypoint_type="Model")
-        objects = {o["kind"]: gen.live(o) for o in render(gen.model(**self.spec), CHOICES)}
+        objects = {o["kind"]: gen.live(o) for o in render(gen.model(**self.spec), FACTS)}
         self.deployment, self.autoscaler = objects["Deployment"], objects["HorizontalPodAutoscaler"]
         self.pods = [gen.pod()]
         self.now, self.rate, self.scale_ups = 0.0, 0.0, 0
@@ -75,7 +75,7 @@ class World:
         store, itself = Store(), cast(Any, self)
         for obj in (self.deployment, self.autoscaler, *self.pods):
             store.put(copy.deepcopy(obj))
-        reader = SnapshotReader(store, itself, CHOICES, lambda: datetime.now(UTC))
+        reader = SnapshotReader(store, itself, FACTS, lambda: datetime.now(UTC))
         annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
         model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
         snapshot = reader.read(model, raw, self.before, CLUSTER, {})

@@ -16,8 +16,8 @@ from triton_operator.api.servers import Change, ChangeOutcome, Index, IndexEntry
 from triton_operator.model_changes import LoadDecision, change, decide
 from triton_operator.pods import Pod
 from triton_operator.reconcile import load_models
-from triton_operator.render import Choices, model_lists, template_hash
-from triton_operator.render.choices import Models
+from triton_operator.render import Facts, model_lists, template_hash
+from triton_operator.render.facts import Models
 
 DESIRED = ("entry", "new")
 RECORD = Models(("entry", "old"))
@@ -107,10 +107,10 @@ def test_goes_on_with_the_next_server_while_one_does_not_answer() -> None:
     assert (decision.failure, decision.refused, decision.left) == ("a: no answer", False, 2)
 
 
-CHOICES = Choices("tools:1", "Copy")
+FACTS = Facts("tools:1", "Copy")
 Indexes = dict[str, Index]
 SERVER = {"modelControl": "explicit", "loadModels": ["entry"]}
-HASH = template_hash(gen.model(entrypoint="entry", server=SERVER), CHOICES)
+HASH = template_hash(gen.model(entrypoint="entry", server=SERVER), FACTS)
 MODELS = st.lists(st.sampled_from("pqrs"), unique=True, max_size=4).map(lambda names: ("entry", *names))
 
 
@@ -124,7 +124,7 @@ def snapshot(
 ) -> Any:
     """Returns what the decision reads, with a pod for each index."""
     subject = gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(models)})
-    (config_map,) = model_lists.config_maps(subject, replace(CHOICES, lists={HASH: record}))
+    (config_map,) = model_lists.config_maps(subject, replace(FACTS, lists={HASH: record}))
     return SimpleNamespace(
         model=subject,
         child=lambda _: config_map,
@@ -146,7 +146,7 @@ def test_later_servers_get_the_list_when_all_have_the_models() -> None:
 
     def record_of(indexes: Indexes, **outcomes: ChangeOutcome) -> Models | None:
         changes = {f"uid-{name}": outcome for name, outcome in outcomes.items()}
-        return load_models.decide_change(snapshot(DESIRED, RECORD, indexes, changes), CHOICES)[1][HASH]
+        return load_models.decide_change(snapshot(DESIRED, RECORD, indexes, changes), FACTS)[1][HASH]
 
     before, begun = index("entry", "old"), Models(("entry", "old"), ("new",))
     assert record_of({"a": before}) == begun, "before the change begins"
@@ -166,7 +166,7 @@ OLD = "template-0"
 def rollout(*pods: Any, replicas: int, **lists: Models) -> dict[str, Models]:
     """Returns the lists of models during a rollout of the pod template HASH. `lists`: those before."""
     subject = gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(DESIRED)})
-    (config_map,) = model_lists.config_maps(subject, replace(CHOICES, lists={"models": RECORD, **lists}))
+    (config_map,) = model_lists.config_maps(subject, replace(FACTS, lists={"models": RECORD, **lists}))
     there = SimpleNamespace(
         model=subject,
         child=lambda _: config_map,
@@ -175,7 +175,7 @@ def rollout(*pods: Any, replicas: int, **lists: Models) -> dict[str, Models]:
         changes={},
         servers=ServerAnswers({}),
     )
-    return load_models.decide_change(there, CHOICES)[1]  # type: ignore[arg-type]
+    return load_models.decide_change(there, FACTS)[1]  # type: ignore[arg-type]
 
 
 def mounts(key: str, *modifiers: gen.Modifier, name: str = "old") -> Any:
@@ -267,7 +267,7 @@ class Fleet(RuleBasedStateMachine):
     def reconcile(self) -> None:
         indexes = {name: self._index(name) if name in self.seen else () for name in self.loaded}
         decision, lists = load_models.decide_change(
-            snapshot(self.desired, self.record, indexes, self.outcomes, pending=self.pending), CHOICES
+            snapshot(self.desired, self.record, indexes, self.outcomes, pending=self.pending), FACTS
         )
         self.record = lists[HASH]
         if decision.start and decision.start[0].uid not in self.outcomes:

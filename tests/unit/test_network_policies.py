@@ -13,8 +13,8 @@ from support import gen
 from support.api import Object
 from support.network import NODE, Network, Pod
 from triton_operator.api import names
-from triton_operator.render import Choices, render
-from triton_operator.render.choices import Settings
+from triton_operator.render import Facts, render
+from triton_operator.render.facts import Settings
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE, API_SERVER, METADATA = "203.0.113.9", "172.18.0.2", "169.254.169.254"
@@ -34,7 +34,7 @@ INSTALLED: Object = yaml.safe_load((ROOT / "manifests/operator/network_policy.ya
 
 
 def policies(**spec: Any) -> list[Object]:
-    return [o for o in render(gen.model(**spec), Choices("operator:1", "Copy")) if o["kind"] == "NetworkPolicy"]
+    return [o for o in render(gen.model(**spec), Facts("operator:1", "Copy")) if o["kind"] == "NetworkPolicy"]
 
 
 def network(**spec: Any) -> Network:
@@ -145,8 +145,8 @@ def test_empty_list_denies_everyone() -> None:
 
 
 def test_allows_the_operator_in_another_namespace() -> None:
-    choices = Choices("operator:1", "Copy", settings=Settings(operator_namespace="serving-system"))
-    (policy,) = [o for o in render(gen.model(networkPolicy={}), choices) if o["kind"] == "NetworkPolicy"]
+    facts = Facts("operator:1", "Copy", settings=Settings(operator_namespace="serving-system"))
+    (policy,) = [o for o in render(gen.model(networkPolicy={}), facts) if o["kind"] == "NetworkPolicy"]
     net = Network((policy,))
     assert net.lets(Pod("serving-system", OPERATOR.labels), SERVER, 8000)
     assert not net.lets(OPERATOR, SERVER, 8000)

@@ -10,15 +10,15 @@ from support import gen
 from triton_operator import plan as planning
 from triton_operator.api import names
 from triton_operator.plan import Apply, Delete, applied_record, difference, handover, plan, port_cleanup
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
-CHOICES = Choices("operator:1", "Copy")
+FACTS = Facts("operator:1", "Copy")
 
 
 def rendered(**spec: Any) -> dict[str, dict[str, Any]]:
     model = gen.model(**spec)
     replicas = spec.get("replicas", 1)
-    objects = render(model, Choices("operator:1", "Copy", replicas))
+    objects = render(model, Facts("operator:1", "Copy", replicas))
     return {f"{o['kind']}/{o['metadata']['name']}": o for o in objects}
 
 
@@ -294,7 +294,7 @@ def test_skips_the_comparison_until_either_object_changes() -> None:
 
 
 def test_removes_foreign_ports_only_if_they_have_the_name_of_ours() -> None:
-    desired = next(o for o in render(gen.model(), Choices("t", "Copy")) if o["kind"] == "Service")
+    desired = next(o for o in render(gen.model(), Facts("t", "Copy")) if o["kind"] == "Service")
     foreign = {"name": "debug", "port": 9000}
     assert port_cleanup(desired, gen.live(desired)) is None
     assert port_cleanup(desired, gen.live(desired, lambda o: o["spec"]["ports"].append(foreign))) is None
@@ -309,11 +309,11 @@ def test_removes_foreign_ports_only_if_they_have_the_name_of_ours() -> None:
 
 def scalers() -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the HorizontalPodAutoscaler and the ScaledObject of the same TritonModel."""
-    choices = Choices("operator:1", "Copy", prometheus="http://p")
+    facts = Facts("operator:1", "Copy", prometheus="http://p")
     by_kind = {
         o["kind"]: o
         for engine in ("HPA", "KEDA")
-        for o in render(gen.model(autoscaling={"max": 4, "engine": engine}), choices)
+        for o in render(gen.model(autoscaling={"max": 4, "engine": engine}), facts)
     }
     return by_kind["HorizontalPodAutoscaler"], by_kind["ScaledObject"]
 

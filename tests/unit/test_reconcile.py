@@ -26,9 +26,9 @@ from triton_operator.cluster.objects import state
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Cluster, Result
 from triton_operator.reconcile.pace import SPEC_BURST, SPEC_SECONDS
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 from triton_operator.render.children import CHILDREN
-from triton_operator.render.choices import Capabilities, Delivery, Settings
+from triton_operator.render.facts import Capabilities, Delivery, Settings
 
 
 def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
@@ -199,7 +199,7 @@ def test_compares_the_models_with_the_limit_in_the_settings(monkeypatch: pytest.
     selecting = Installed((Prometheus("monitoring", "k8s", "http://p", everything, everything),))
     for limit, told in ((100, True), (10_000, False)):
         settings = Settings(sample_limit=limit)
-        monkeypatch.setattr(reconciling, "CHOICES", replace(reconciling.CHOICES, settings=settings))
+        monkeypatch.setattr(reconciling, "FACTS", replace(reconciling.FACTS, settings=settings))
         api, store, answers = Accepting(), Store(), Answers()
         store.put(gen.pod())
         index = tuple(IndexEntry(f"branch_{n}", "1", "READY", "") for n in range(5))
@@ -361,8 +361,8 @@ def test_a_threshold_stays_live_if_the_clock_is_set_back(seconds: int, live_befo
 
 
 def test_always_renders_the_kinds_marked_as_always() -> None:
-    choices = Choices("tools:1", "Copy", cluster=Capabilities(monitoring=False))
-    least = {obj["kind"] for obj in render(gen.model(), choices)}
+    facts = Facts("tools:1", "Copy", cluster=Capabilities(monitoring=False))
+    least = {obj["kind"] for obj in render(gen.model(), facts)}
     assert least == {child.kind.kind for child in CHILDREN if child.always}
 
 

@@ -6,7 +6,7 @@ import re
 
 from triton_operator.api import kubernetes_versions
 from triton_operator.api.kinds import Kind
-from triton_operator.render.choices import Delivery
+from triton_operator.render.facts import Delivery
 
 from .api import KubernetesApi
 from .errors import ApiError

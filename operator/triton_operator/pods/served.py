@@ -8,7 +8,7 @@ from typing import Literal
 
 from triton_operator.api.status import MAX_DECOUPLED, TritonModelStatus
 from triton_operator.api.types import TritonModel
-from triton_operator.render.choices import Models
+from triton_operator.render.facts import Models
 from triton_repository_check.report import Report
 
 from .pod import Pod
@@ -88,7 +88,7 @@ def expected(
 ) -> Expected:
     """Returns the models that the server in `pod` should have loaded: with the current template, those of the spec.
 
-    `template`: the hash of that template. `report`: the repository check in the pod. `lists`: see `Choices.lists`.
+    `template`: the hash of that template. `report`: the repository check in the pod. `lists`: see `Facts.lists`.
     """
     if pod.is_current(template):
         if model.is_explicit:

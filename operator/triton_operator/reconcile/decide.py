@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from triton_operator.api import kinds, names
 from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import Compared, Identity, identity, is_template_of, plan
-from triton_operator.render import Choices, children, choose, newer_fields, render
+from triton_operator.render import Facts, children, choose, newer_fields, render
 from triton_operator.render.child_type import NewerField
 from triton_operator.scaling import ScaleDecision
 
@@ -39,7 +39,7 @@ class Decision:
     """What one reconcile does.
 
     Attributes:
-        choices: what the spec leaves open.
+        facts: what the spec leaves open.
         desired: the objects that the TritonModel should have.
         left_out: the fields that they would have if the cluster knew them, by kind.
         load: the decision about the models of the running servers.
@@ -50,7 +50,7 @@ class Decision:
         steps: what to do, in this order.
     """
 
-    choices: Choices
+    facts: Facts
     desired: tuple[Object, ...]
     load: LoadDecision
     scale: ScaleDecision | None
@@ -68,18 +68,18 @@ class Decision:
 
 def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     """Returns the decision. `elapsed`: the prober's monotonic clock, in seconds."""
-    memory = memory.with_version(snapshot.fresh.cluster.kubernetes)
-    choices, load = _choose(snapshot)
+    memory = memory.with_version(snapshot.facts.cluster.kubernetes)
+    facts, load = _choose(snapshot)
     scaling, scale = decide_scale(snapshot, memory.scaling, elapsed)
-    rendered = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
-    known = [newer_fields.without_lacking(children.of(obj), obj, choices.cluster.lacks) for obj in rendered]
+    rendered = render(snapshot.model, replace(facts, autoscaler_floor=0 if scale is None else scale.floor))
+    known = [newer_fields.without_lacking(children.of(obj), obj, facts.cluster.lacks) for obj in rendered]
     left_out = {obj["kind"]: fields for obj, fields in known if fields}
     desired = tuple(obj for obj, _ in known)
     template = _template(desired)
     silent = look(snapshot, template, memory.silent)
-    unchanged, contested = _plan(snapshot, choices, desired, memory)
+    unchanged, contested = _plan(snapshot, facts, desired, memory)
     decision = Decision(
-        choices=choices,
+        facts=facts,
         desired=desired,
         left_out=left_out,
         load=load,
@@ -101,23 +101,21 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     return replace(decision, steps=tuple(step for policy in POLICIES for step in policy(snapshot, decision)))
 
 
-def _choose(snapshot: Snapshot) -> tuple[Choices, LoadDecision]:
-    """Returns the choices for rendering, and the decision about the models of running servers."""
-    choices = choose(snapshot.model, snapshot.deployment, snapshot.fresh, agrees=is_template_of)
-    load, lists = load_models.decide_change(snapshot, choices)
+def _choose(snapshot: Snapshot) -> tuple[Facts, LoadDecision]:
+    """Returns the facts for rendering, and the decision about the models of running servers."""
+    facts = choose(snapshot.model, snapshot.deployment, snapshot.facts, agrees=is_template_of)
+    load, lists = load_models.decide_change(snapshot, facts)
     if load.rollout:
-        choices = choose(
-            snapshot.model, snapshot.deployment, snapshot.fresh, agrees=is_template_of, replace_servers=True
-        )
-    return replace(choices, lists=lists), load
+        facts = choose(snapshot.model, snapshot.deployment, snapshot.facts, agrees=is_template_of, replace_servers=True)
+    return replace(facts, lists=lists), load
 
 
 def _plan(
-    snapshot: Snapshot, choices: Choices, desired: tuple[Object, ...], memory: Memory
+    snapshot: Snapshot, facts: Facts, desired: tuple[Object, ...], memory: Memory
 ) -> tuple[Mapping[Identity, Compared], Contested]:
     """Returns the next `Memory.unchanged`, and the writes."""
     live = snapshot.children
-    if not choices.entrypoint and snapshot.model.spec.monitoring.enabled:
+    if not facts.entrypoint and snapshot.model.spec.monitoring.enabled:
         # Keep the alerts until the entrypoint is known.
         live = tuple(obj for obj in live if not children.of(obj).needs_entrypoint)
     # Of a kind that can't be read the live objects may be old, so none is applied and none is deleted.

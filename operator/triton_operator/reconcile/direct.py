@@ -33,7 +33,7 @@ def decide_scale(
     if snapshot.histories is None or scaling is None or deployment is None or autoscaler is None:
         return None, None
     template = deployment["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, "")
-    spec, limits = autoscaler["spec"], snapshot.fresh.thresholds
+    spec, limits = autoscaler["spec"], snapshot.facts.thresholds
     observed = Observed(
         now=elapsed,
         histories=snapshot.histories,

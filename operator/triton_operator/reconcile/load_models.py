@@ -12,8 +12,8 @@ from triton_operator.api import kinds, secrets
 from triton_operator.api.types import TritonModel
 from triton_operator.model_changes import LoadDecision, change, decide
 from triton_operator.pods.rollout import is_complete
-from triton_operator.render import Choices, model_lists, template_hash
-from triton_operator.render.choices import Models
+from triton_operator.render import Facts, model_lists, template_hash
+from triton_operator.render.facts import Models
 from triton_operator.render.template_choice import models_hash
 from triton_operator.status.observation import ModelsChange
 
@@ -25,7 +25,7 @@ _MAX_UNUSED = 3
 """Maximum number of lists that no pod has during a rollout: the Deployment may start a server of its template."""
 
 
-def decide_change(snapshot: Snapshot, choices: Choices) -> tuple[LoadDecision, dict[str, Models]]:
+def decide_change(snapshot: Snapshot, facts: Facts) -> tuple[LoadDecision, dict[str, Models]]:
     """Returns the decision about the running servers, and what the ConfigMap says from now on.
 
     Servers that start load the new models when all others have them, so that a model that doesn't load can't keep a
@@ -33,7 +33,7 @@ def decide_change(snapshot: Snapshot, choices: Choices) -> tuple[LoadDecision, d
     """
     model = snapshot.model
     lists = model_lists.read(snapshot.child(kinds.CONFIG_MAP))
-    key, template = model_lists.key(model, choices), template_hash(model, choices)
+    key, template = model_lists.key(model, facts), template_hash(model, facts)
     kept = {at: lists[at] for at in _needed(lists, snapshot, template) if at != key}
     if not key:
         return LoadDecision(), kept
@@ -47,7 +47,7 @@ def decide_change(snapshot: Snapshot, choices: Choices) -> tuple[LoadDecision, d
     servers = [(s, changes.get(s.uid)) for s in current if s.uid in changes or set(record.listed) != set(models)]
     uids = {server.uid for server in current}
     decision = decide(servers, {uid: outcome for uid, outcome in snapshot.changes.items() if uid in uids})
-    if decision.rollout and choices.template.replaced == models_hash(model):
+    if decision.rollout and facts.template.replaced == models_hash(model):
         # A server that restarted in its pod. The servers were replaced already.
         decision = replace(decision, rollout="", failure=decision.rollout, refused=True)
     if decision.rollout:

@@ -24,7 +24,7 @@ from triton_operator.plan import is_orphan
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.served import served
 from triton_operator.probe import Prober
-from triton_operator.render import Choices, readiness
+from triton_operator.render import Facts, readiness
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
 
@@ -39,11 +39,11 @@ class SnapshotReader:
     Sends no request. Safe to use from several threads, with one thread at a time for each key.
 
     Attributes:
-        defaults: the choices for a TritonModel that isn't deployed yet.
+        defaults: the facts for a TritonModel that isn't deployed yet.
         clock: returns the time.
     """
 
-    def __init__(self, store: Store, prober: Prober, defaults: Choices, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, prober: Prober, defaults: Facts, clock: Callable[[], datetime]) -> None:
         self._store, self._prober, self._defaults, self._clock = store, prober, defaults, clock
 
     def forget(self, key: str) -> None:
@@ -64,13 +64,13 @@ class SnapshotReader:
         pods = self._pods(key)
         deployment = find_kind(owned, kinds.DEPLOYMENT) or self._orphaned_deployment(model)
         requested = thresholds.of(raw)
-        fresh = self._fresh(model, raw, requested, deployment, pods, before, cluster)
+        facts = self._facts(model, raw, requested, deployment, pods, before, cluster)
         monitored = cluster.capabilities.monitoring and model.spec.monitoring.enabled
         installed = cluster.installed if monitored else None
         url = _url(model, installed, cluster.prometheus)
         if model.is_keda:
             # While none is known, it stays the last one.
-            fresh = replace(fresh, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
+            facts = replace(facts, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
         started = [(pod, server) for pod in pods if (server := pod.server)]
         running = [server for _, server in started]
         open_servers = [server for pod, server in started if not server_access.closes_index(pod.arguments)]
@@ -82,12 +82,12 @@ class SnapshotReader:
             key,
             open_servers,
             explicit=model.is_explicit,
-            entrypoint=fresh.entrypoint,
+            entrypoint=facts.entrypoint,
             gpu_models={server.uid: pod.gpu_models for pod, server in started},
             readiness=_readiness(model, deployment, started),
         )
         autoscaler = find_kind(owned, kinds.AUTOSCALER)
-        subject = _subject(model, deployment, autoscaler, fresh, before, servers.indexes)
+        subject = _subject(model, deployment, autoscaler, facts, before, servers.indexes)
         if subject is None:
             self._prober.loads.forget(key)
         return Snapshot(
@@ -100,7 +100,7 @@ class SnapshotReader:
             pods=pods,
             lost=frozenset(self._store.lost(key)),
             unreadable=unreadable,
-            fresh=fresh,
+            facts=facts,
             installed=installed,
             answer=self._answer(model, url),
             servers=servers,
@@ -123,7 +123,7 @@ class SnapshotReader:
     def _pods(self, key: str) -> tuple[Pod, ...]:
         return tuple(map(Pod, self._store.of_kind(key, kinds.POD.kind)))
 
-    def _fresh(
+    def _facts(
         self,
         model: TritonModel,
         raw: Object,
@@ -132,7 +132,7 @@ class SnapshotReader:
         pods: tuple[Pod, ...],
         before: TritonModelStatus,
         cluster: Cluster,
-    ) -> Choices:
+    ) -> Facts:
         annotations = deployment["metadata"].get("annotations", {}) if deployment else {}
         template = annotations.get(names.ANNOTATION_TEMPLATE, "")
         now_served = served(model, pods, template, before)
@@ -177,7 +177,7 @@ def _subject(
     model: TritonModel,
     deployment: Object | None,
     autoscaler: Object | None,
-    fresh: Choices,
+    facts: Facts,
     before: TritonModelStatus,
     indexes: Mapping[str, Index],
 ) -> Subject | None:
@@ -185,20 +185,20 @@ def _subject(
 
     `indexes`: the last answers of the servers, because the status doesn't have all models.
     """
-    if model.scaling is None or not model.is_direct or not (deployment and autoscaler and fresh.entrypoint):
+    if model.scaling is None or not model.is_direct or not (deployment and autoscaler and facts.entrypoint):
         return None
     # Also without a limit, so that a new one decides by the last minute at once.
     named = series_by_threshold(model.spec.monitoring)
     subject = Subject(
-        fresh.entrypoint,
+        facts.entrypoint,
         tokens=named[MAX_TPS_PER_REPLICA],
         streams=named[MAX_STREAMS_PER_REPLICA],
         cache=named[MAX_CACHE_USAGE_PER_REPLICA],
     )
-    if not fresh.ensemble:
+    if not facts.ensemble:
         return subject
     reported = (entry.name for index in indexes.values() for entry in index)
-    steps = frozenset((*reported, *(state.name for state in before.models))) - {fresh.entrypoint}
+    steps = frozenset((*reported, *(state.name for state in before.models))) - {facts.entrypoint}
     return replace(subject, steps=steps, failures_per_request=FAILURES_PER_REQUEST)
 
 

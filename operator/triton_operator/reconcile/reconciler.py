@@ -18,7 +18,7 @@ from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod, Problem
 from triton_operator.probe import Prober
-from triton_operator.render import Choices
+from triton_operator.render import Facts
 from triton_operator.render.kept_template import spec_hash
 from triton_operator.status.assess import held, unread
 
@@ -63,7 +63,7 @@ class Result:
 class Reconciler:
     """Reconciles TritonModels. Different keys may be reconciled in different threads, each key in one at a time.
 
-    - `defaults`: the choices for a TritonModel that isn't deployed yet.
+    - `defaults`: the facts for a TritonModel that isn't deployed yet.
     - `cluster`: returns what the operator knows of the cluster.
     - `on_threshold(kind, result)`: called for every threshold that was accepted or refused.
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
@@ -77,7 +77,7 @@ class Reconciler:
         api: KubernetesApi,
         store: Store,
         prober: Prober,
-        defaults: Choices,
+        defaults: Facts,
         cluster: Callable[[], Cluster] = Cluster,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
         progress_seconds: float = 5.0,
@@ -133,7 +133,7 @@ class Reconciler:
         snapshot = self._reader.read(model, raw, current_status(raw), cluster, unreadable_kinds)
         snapshot = replace(snapshot, refused_if_new=refused_if_new)
         decision = decide(snapshot, self._memory(key), self._elapsed())
-        outcome = Outcome(secrets.values(model), snapshot.fresh.cluster.kubernetes)
+        outcome = Outcome(secrets.values(model), snapshot.facts.cluster.kubernetes)
         try:
             self._executor.execute(snapshot, decision.steps, decision.memory, outcome, log)
         finally:

@@ -13,7 +13,7 @@ from triton_operator.cluster.objects import state
 from triton_operator.plan import identity
 from triton_operator.probe import Prober
 from triton_operator.render import endpoint
-from triton_operator.render.choices import KeptTemplate
+from triton_operator.render.facts import KeptTemplate
 from triton_operator.status.assess import all_pods_exist, assess
 from triton_operator.status.conditions import is_urgent
 from triton_operator.status.observation import Monitoring, Observation, Scaler
@@ -140,15 +140,15 @@ class Reporter:
 
 def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory: Memory, now: str) -> Observation:
     """Returns the input of the status. `snapshot`: what is there after the writes. `now`: RFC 3339."""
-    choices, model = decision.choices, snapshot.model
+    facts, model = decision.facts, snapshot.model
     unreadable = {kind: problem for kind, problem in snapshot.unreadable.items() if is_needed(kind, model)}
     contested, noted = problems(memory.contests, snapshot.time)
     return Observation(
         template=decision.template,
-        delivery=choices.delivery,
-        kubernetes=choices.cluster.kubernetes,
+        delivery=facts.delivery,
+        kubernetes=facts.cluster.kubernetes,
         selector=names.selector(model.name),
-        newer_template=isinstance(choices.template, KeptTemplate) and choices.template.newer,
+        newer_template=isinstance(facts.template, KeptTemplate) and facts.template.newer,
         deployment=snapshot.deployment,
         paused=bool((snapshot.deployment or {}).get("spec", {}).get("paused")),
         pods=snapshot.pods,
@@ -167,22 +167,22 @@ def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory
         repair=decision.repair.note,
         refused_if_new=snapshot.refused_if_new,
         models_change=load_models.reported(model, decision.load),
-        lists=choices.lists,
+        lists=facts.lists,
         rollout=memory.rollout,
         requested=snapshot.requested,
-        thresholds=choices.thresholds,
+        thresholds=facts.thresholds,
         servers=snapshot.servers,
         scaler=Scaler(
             autoscaler=snapshot.child(kinds.AUTOSCALER),
             scaled_object=snapshot.child(kinds.SCALED_OBJECT),
-            keda=choices.cluster.keda,
-            prometheus=choices.prometheus,
+            keda=facts.cluster.keda,
+            prometheus=facts.prometheus,
             scaling=scaling_status(decision.scale, snapshot.before.autoscaling, now),
         ),
         monitoring=Monitoring(
             installed=snapshot.installed,
-            has_rules=bool(choices.entrypoint),
-            sample_limit=choices.settings.sample_limit,
+            has_rules=bool(facts.entrypoint),
+            sample_limit=facts.settings.sample_limit,
             answer=snapshot.answer,
         ),
     )

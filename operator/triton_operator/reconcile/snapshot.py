@@ -15,8 +15,8 @@ from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.plan import Identity
 from triton_operator.pods import Pod, Problem
-from triton_operator.render import Choices
-from triton_operator.render.choices import Capabilities, Delivery
+from triton_operator.render import Facts
+from triton_operator.render.facts import Capabilities, Delivery
 
 Object = dict[str, Any]
 
@@ -53,7 +53,7 @@ class Snapshot:
         pods: the pods with its label.
         lost: owned objects that have lost their label, so that no watch reports them.
         unreadable: the problem of each kind that the operator can't read.
-        fresh: the choices of a new pod template: settings, the cluster's capabilities, and what is known of the model.
+        facts: the facts of a new pod template: settings, the cluster's capabilities, and what is known of the model.
         installed: the cluster's monitoring; None without, or where spec.monitoring doesn't want it.
         answer: the last answer of the Prometheus that scrapes the servers; None without one.
         servers: the last answers of the servers.
@@ -72,7 +72,7 @@ class Snapshot:
     pods: tuple[Pod, ...]
     lost: frozenset[Identity]
     unreadable: Mapping[str, Problem]
-    fresh: Choices
+    facts: Facts
     installed: Installed | None
     answer: Answer | None
     servers: ServerAnswers

@@ -9,8 +9,8 @@ from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child, NewerField
-from .choices import Choices
 from .common import obj, only_conditions
+from .facts import Facts
 
 METRIC = "triton_autoscaler_load"
 """Name of the metric that prometheus-adapter serves: the load as a number of servers (manifests/monitoring/adapter)."""
@@ -35,7 +35,7 @@ BEHAVIOR: dict[str, Any] = {
 }
 
 
-def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def autoscalers(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns a HorizontalPodAutoscaler if the spec has autoscaling with another engine than KEDA.
 
     It contains no threshold. Its metric is the load, which the recording rules compute from the thresholds. So a new
@@ -55,7 +55,7 @@ def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
                 "kind": kinds.DEPLOYMENT.kind,
                 "name": model.name,
             },
-            "minReplicas": max(scaling.min, choices.autoscaler_floor),
+            "minReplicas": max(scaling.min, facts.autoscaler_floor),
             "maxReplicas": scaling.max,
             "metrics": [
                 {

@@ -10,7 +10,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.api.status import PROGRESSING
 from triton_operator.api.types import TritonModel
 
-from .choices import Choices
+from .facts import Facts
 
 Object = dict[str, Any]
 
@@ -48,7 +48,7 @@ class Child:
     """
 
     kind: Kind
-    render: Callable[[TritonModel, Choices], Iterable[Object]]
+    render: Callable[[TritonModel, Facts], Iterable[Object]]
     always: bool = False
     needed: Callable[[TritonModel], bool] = lambda _: True
     condition: str = PROGRESSING

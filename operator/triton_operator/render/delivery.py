@@ -10,7 +10,7 @@ from triton_operator.api.types import TritonModel
 from triton_repository_check.model import SERVED_AT
 
 from . import expectations, load_models, overrides
-from .choices import Choices
+from .facts import Facts
 from .sizes import host_resources
 
 SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the path that the Python backend uses
@@ -27,16 +27,16 @@ _TARGET = {"name": "models", "mountPath": "/.triton-operator/models"}
 BUSYBOX = "/.triton-operator/tools/busybox"
 
 
-def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def init_containers(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns tools, fetch and check. `fetch` runs from the model image, so its status also has the image's digest."""
     image = model.spec.model_image
     source = image.path.rstrip("/") + "/."
-    copies = choices.delivery == "Copy"
+    copies = facts.delivery == "Copy"
     command = [BUSYBOX, "cp", "-r", source, _TARGET["mountPath"]] if copies else [BUSYBOX, "true"]
     pull = {"imagePullPolicy": image.pull_policy} if image.pull_policy else {}
     return [
         _container(
-            model, names.CONTAINER_TOOLS, choices.tools_image,
+            model, names.CONTAINER_TOOLS, facts.tools_image,
             command=["/usr/local/bin/busybox", "cp", "/usr/local/bin/busybox", BUSYBOX], mounts=[TOOLS],
         ),
         _container(
@@ -44,17 +44,17 @@ def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]
             command=command, mounts=[{**TOOLS, "readOnly": True}, *([_TARGET] if copies else [])], **pull,
         ),
         _container(
-            model, names.CONTAINER_CHECK, choices.tools_image,
-            command=["python", "-m", "triton_repository_check.check", *_check_arguments(model, choices), SERVED_AT],
-            mounts=[mount(model, choices), SHM, *load_models.mounts(model), *overrides.check_mounts(model)],
+            model, names.CONTAINER_CHECK, facts.tools_image,
+            command=["python", "-m", "triton_repository_check.check", *_check_arguments(model, facts), SERVED_AT],
+            mounts=[mount(model, facts), SHM, *load_models.mounts(model), *overrides.check_mounts(model)],
         ),
     ]  # fmt: skip
 
 
-def volumes(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def volumes(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns the volumes of the repository, of its view, and of the program that `fetch` and the server start with."""
     image = model.spec.model_image
-    if choices.delivery == "Copy":
+    if facts.delivery == "Copy":
         repository: dict[str, Any] = {"emptyDir": {}}
     else:
         pull = {"pullPolicy": image.pull_policy} if image.pull_policy else {}
@@ -62,19 +62,19 @@ def volumes(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     return [{"name": "models", **repository}, {"name": "tools", "emptyDir": {}}, *overrides.volumes(model)]
 
 
-def mount(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def mount(model: TritonModel, facts: Facts) -> dict[str, Any]:
     """Returns the read-only mount of the repository."""
     path = model.spec.model_image.path.strip("/")
-    sub_path = {"subPath": path} if choices.delivery == "ImageVolume" and path else {}
+    sub_path = {"subPath": path} if facts.delivery == "ImageVolume" and path else {}
     return {"name": "models", "mountPath": SERVED_AT, "readOnly": True, **sub_path}
 
 
-def _check_arguments(model: TritonModel, choices: Choices) -> list[str]:
+def _check_arguments(model: TritonModel, facts: Facts) -> list[str]:
     containers = f"--containers={len(_container_names(model))}"
     return [
         "--termination-log=/dev/termination-log",
         containers,
-        *expectations.arguments(model, choices.delivery),
+        *expectations.arguments(model, facts.delivery),
         *overrides.check_flags(model),
     ]
 

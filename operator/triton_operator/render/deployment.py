@@ -10,9 +10,9 @@ from triton_operator.api.types import Omittable, TritonModel
 
 from . import load_models
 from .child_type import Child
-from .choices import Choices, KeptTemplate
 from .common import obj
 from .delivery import init_containers, volumes
+from .facts import Facts, KeptTemplate
 from .kept_template import digest, pack, seal, spec_hash, with_hash
 from .merge import merge, without
 from .server import container
@@ -30,24 +30,24 @@ _PULL_SECONDS = 1200
 """Time to pull images of up to 15 GB. With the startup time, it is the progress deadline of a rollout."""
 
 
-def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def deployment(model: TritonModel, facts: Facts) -> dict[str, Any]:
     """Returns the Deployment.
 
     It has `spec.replicas` only if the TritonModel has it or the Deployment is new. Otherwise the field belongs to the
     autoscaler or another client that scales it.
     """
     spec = model.spec
-    template = chosen_template(model, choices)
+    template = chosen_template(model, facts)
     packed = pack(template)
-    number = spec.replicas if spec.replicas is not None else choices.initial_replicas
+    number = spec.replicas if spec.replicas is not None else facts.initial_replicas
     replicas = {"replicas": number} if number is not None else {}
     return obj(
         model,
         kinds.DEPLOYMENT,
         annotations={
             names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
-            names.ANNOTATION_DELIVERY: choices.delivery,
-            names.ANNOTATION_SPEC: spec_hash(model, choices.delivery),
+            names.ANNOTATION_DELIVERY: facts.delivery,
+            names.ANNOTATION_SPEC: spec_hash(model, facts.delivery),
             **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
         },
         labels={names.LABEL_KEPT: seal(template)} if packed else {},
@@ -67,23 +67,23 @@ def progress_seconds(startup_seconds: int) -> int:
     return startup_seconds + _PULL_SECONDS
 
 
-def template_hash(model: TritonModel, choices: Choices) -> str:
+def template_hash(model: TritonModel, facts: Facts) -> str:
     """Returns the hash of the pod template, which the pods have as an annotation."""
-    return str(chosen_template(model, choices)["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+    return str(chosen_template(model, facts)["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
 
 
-def chosen_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def chosen_template(model: TritonModel, facts: Facts) -> dict[str, Any]:
     """Returns the pod template that was chosen."""
-    chosen = choices.template
-    return chosen.template if isinstance(chosen, KeptTemplate) else pod_template(model, choices)
+    chosen = facts.template
+    return chosen.template if isinstance(chosen, KeptTemplate) else pod_template(model, facts)
 
 
-def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def pod_template(model: TritonModel, facts: Facts) -> dict[str, Any]:
     """Returns a new pod template: the operator's, merged with the user's, and then the labels that selectors need."""
     common, user = model.spec.common_metadata, model.spec.pod_template
-    base: dict[str, Any] = {"metadata": {}, "spec": _pod_spec(model, choices)}
+    base: dict[str, Any] = {"metadata": {}, "spec": _pod_spec(model, facts)}
     own_volumes = [volume["name"] for volume in base["spec"]["volumes"] if "emptyDir" in volume]
-    for path in (*user.omit, *(_SET_BY_OPENSHIFT if choices.cluster.openshift else ())):
+    for path in (*user.omit, *(_SET_BY_OPENSHIFT if facts.cluster.openshift else ())):
         base = without(base, path)
     template: dict[str, Any] = merge(
         base,
@@ -106,12 +106,12 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
             **metadata["annotations"],
             names.ANNOTATION_RESTARTED: model.spec.rollout.restarted_at,
         }
-    if replaced := choices.template.replaced:
+    if replaced := facts.template.replaced:
         metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_REPLACED: replaced}
     return with_hash(template, digest(template))
 
 
-def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def _pod_spec(model: TritonModel, facts: Facts) -> dict[str, Any]:
     spec = model.spec
     # The API server refuses two items with the same name.
     secrets = [{"name": name} for name in dict.fromkeys(s.name for s in spec.model_image.pull_secrets)]
@@ -132,10 +132,10 @@ def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
         **({"imagePullSecrets": secrets} if secrets else {}),
         # Not every cloud taints its Windows nodes.
         "nodeSelector": {"kubernetes.io/os": "linux"},
-        "initContainers": init_containers(model, choices),
-        "containers": [container(model, choices)],
+        "initContainers": init_containers(model, facts),
+        "containers": [container(model, facts)],
         "volumes": [
-            *volumes(model, choices),
+            *volumes(model, facts),
             *load_models.volumes(model),
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory(spec)}},
             {"name": "tmp", "emptyDir": {}},
@@ -152,7 +152,7 @@ def _status(status: Mapping[str, Any]) -> dict[str, Any]:
 
 CHILD = Child(
     kinds.DEPLOYMENT,
-    lambda model, choices: [deployment(model, choices)],
+    lambda model, facts: [deployment(model, facts)],
     always=True,
     unchecked="check spec.podTemplate, spec.server.env and spec.server.resources, which the operator copies unchanged",
     status=_status,

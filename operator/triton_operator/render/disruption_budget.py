@@ -8,13 +8,13 @@ from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child
-from .choices import Choices
 from .common import obj
+from .facts import Facts
 
 
-def disruption_budgets(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def disruption_budgets(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns a PodDisruptionBudget, or none for a single replica, because it could block every drain."""
-    if choices.replicas < 2:
+    if facts.replicas < 2:
         return []
     spec = {
         "maxUnavailable": model.spec.disruption.max_unavailable,

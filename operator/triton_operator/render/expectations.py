@@ -11,7 +11,7 @@ from triton_repository_check.needs import MAX_NUMPY_THREADS
 from triton_repository_check.rules.base import Expected
 
 from . import load_models
-from .choices import Delivery
+from .facts import Delivery
 from .sizes import ephemeral_storage, gpus, shared_memory
 
 

@@ -9,22 +9,22 @@ from triton_operator.api import kinds
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child
-from .choices import Choices, Models
 from .common import obj
 from .deployment import chosen_template
+from .facts import Facts, Models
 from .load_models import FIRST_KEY, key_of, name
 
 _OTHERS = "others"
 
 
-def key(model: TritonModel, choices: Choices) -> str:
+def key(model: TritonModel, facts: Facts) -> str:
     """Returns the key of the list for the chosen pod template; "" if that has none."""
-    return key_of(chosen_template(model, choices)["spec"])
+    return key_of(chosen_template(model, facts)["spec"])
 
 
-def config_maps(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def config_maps(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns the ConfigMap with the lists; none if no pod needs one."""
-    lists, current = dict(choices.lists), key(model, choices)
+    lists, current = dict(facts.lists), key(model, facts)
     if current:
         lists.setdefault(current, Models(tuple(model.spec.server.load_models)))
     if not lists:

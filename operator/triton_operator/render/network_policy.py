@@ -10,14 +10,14 @@ from triton_operator.api.network import NetworkPolicyPeer
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child
-from .choices import Choices
 from .common import obj
+from .facts import Facts
 
 _SAME_NAMESPACE: list[dict[str, Any]] = [{"podSelector": {}}]
 _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
 
 
-def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns a NetworkPolicy if the spec has one.
 
     It has no rule for the kubelet's probes, because every network plugin allows connections from the node. A rule
@@ -27,7 +27,7 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
     if policy is None:
         return []
     operator = {
-        "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: choices.settings.operator_namespace}},
+        "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: facts.settings.operator_namespace}},
         "podSelector": {"matchLabels": {names.LABEL_NAME: names.FIELD_MANAGER}},
     }
     ingress = [

@@ -9,8 +9,8 @@ from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child, NewerField
-from .choices import Choices
 from .common import obj
+from .facts import Facts
 from .server import asks_for_summaries
 
 RESERVED = "triton_operator_.*|triton(model)?:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
@@ -34,7 +34,7 @@ _SCRAPE_TIMEOUT = 10
 """Maximum timeout in seconds. Prometheus refuses a timeout above the interval."""
 
 
-def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
     """Returns a PodMonitor for Triton's metrics. Every series gets the label `tritonmodel`, which the rules use.
 
     The servers run the code of tenants. So the PodMonitor limits their metrics pages, drops series with names that
@@ -63,21 +63,21 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
     spec = {
         "selector": {"matchLabels": names.selector(model.name)},
         "podMetricsEndpoints": [endpoint],
-        "sampleLimit": choices.settings.sample_limit,
+        "sampleLimit": facts.settings.sample_limit,
         # Applies before metricRelabelings drop samples.
-        "bodySizeLimit": f"{choices.settings.sample_limit * BYTES_OF_A_SAMPLE}B",
+        "bodySizeLimit": f"{facts.settings.sample_limit * BYTES_OF_A_SAMPLE}B",
         **LIMITS,
     }
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
 
 
-def pod_monitors(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    return [pod_monitor(model, choices)] if monitored(model, choices) else []
+def pod_monitors(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
+    return [pod_monitor(model, facts)] if monitored(model, facts) else []
 
 
-def monitored(model: TritonModel, choices: Choices) -> bool:
+def monitored(model: TritonModel, facts: Facts) -> bool:
     """Whether a Prometheus is to monitor the TritonModel."""
-    return choices.cluster.monitoring and model.spec.monitoring.enabled
+    return facts.cluster.monitoring and model.spec.monitoring.enabled
 
 
 def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:

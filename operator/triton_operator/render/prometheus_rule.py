@@ -9,8 +9,8 @@ from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child, NewerField
-from .choices import Choices
 from .common import obj
+from .facts import Facts
 from .pod_monitor import labelled, monitored
 from .rules.alerts import limit_alerts, slow_alerts
 from .rules.promql import Rule
@@ -22,9 +22,9 @@ from .rules.subject import subject
 _KEEP = "spec.groups.rules.keep_firing_for"
 
 
-def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """Returns the PrometheusRule of `model`, with `choices.thresholds` as fallback values."""
-    about, monitoring = subject(model, choices), model.spec.monitoring
+def prometheus_rule(model: TritonModel, facts: Facts) -> dict[str, Any]:
+    """Returns the PrometheusRule of `model`, with `facts.thresholds` as fallback values."""
+    about, monitoring = subject(model, facts), model.spec.monitoring
     every = monitoring.evaluation_seconds
     groups = [
         # Half the interval, because a changed threshold waits for this rule.
@@ -41,9 +41,9 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
     return labelled(obj(model, kinds.PROMETHEUS_RULE, spec={"groups": groups}), model)
 
 
-def prometheus_rules(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def prometheus_rules(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns the PrometheusRule, or nothing until the entry model is known, because an ensemble has other rules."""
-    return [prometheus_rule(model, choices)] if monitored(model, choices) and choices.entrypoint else []
+    return [prometheus_rule(model, facts)] if monitored(model, facts) and facts.entrypoint else []
 
 
 def _group(name: str, seconds: int, rules: list[Rule]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from triton_operator.api.types import Autoscaling, TritonModel
 
 from .autoscaler import BEHAVIOR
 from .child_type import Child, NewerField
-from .choices import Choices
 from .common import obj, only_conditions
+from .facts import Facts
 from .rules.promql import Scope
 from .rules.recording import ARRIVALS, AUTOSCALER_LOAD, DESIRED
 
@@ -31,7 +31,7 @@ _ANY_DEMAND = "1000000000"
 _COPIED = "spec.advanced.horizontalPodAutoscalerConfig.behavior"
 
 
-def scaled_objects(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def scaled_objects(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     """Returns a ScaledObject with `engine: KEDA`, if the cluster has KEDA and a Prometheus is known.
 
     KEDA creates the HorizontalPodAutoscaler under the name that ours has with the other engines. So there is never a
@@ -41,7 +41,7 @@ def scaled_objects(model: TritonModel, choices: Choices) -> list[dict[str, Any]]
     writes the object, and the operator would add them again.
     """
     scaling = model.scaling
-    if scaling is None or not (model.is_keda and choices.cluster.keda and choices.prometheus):
+    if scaling is None or not (model.is_keda and facts.cluster.keda and facts.prometheus):
         return []
     spec: dict[str, Any] = {
         "scaleTargetRef": {
@@ -63,8 +63,8 @@ def scaled_objects(model: TritonModel, choices: Choices) -> list[dict[str, Any]]
             },
         },
         "triggers": [
-            _authenticated(trigger, choices.settings.keda_authentication)
-            for trigger in _triggers(Scope(model.namespace, model.name), scaling, choices.prometheus)
+            _authenticated(trigger, facts.settings.keda_authentication)
+            for trigger in _triggers(Scope(model.namespace, model.name), scaling, facts.prometheus)
         ],
     }
     if not scaling.min:

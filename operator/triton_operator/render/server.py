@@ -9,11 +9,11 @@ from triton_operator.api.types import TritonModel
 from triton_repository_check.model import SERVED_AT
 
 from . import load_models, overrides, readiness, start
-from .choices import Choices
 from .delivery import CONTAINER_SECURITY, SHM, TOOLS, mount
+from .facts import Facts
 
 
-def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
+def container(model: TritonModel, facts: Facts) -> dict[str, Any]:
     """Returns the container of tritonserver with its probes, ports and volumes."""
     spec = model.spec
     resources = spec.server.resources.model_dump(exclude_none=True)
@@ -29,7 +29,7 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in names.PORTS.items()],
         "resources": resources,
         "volumeMounts": [
-            *overrides.server_mounts(model, mount(model, choices)),
+            *overrides.server_mounts(model, mount(model, facts)),
             *({**TOOLS, "readOnly": True}, SHM),
             *load_models.mounts(model),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108

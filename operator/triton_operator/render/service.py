@@ -8,13 +8,13 @@ from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child
-from .choices import Choices
 from .common import obj
+from .facts import Facts
 
 HEADLESS = "-headless"
 
 
-def services(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
+def services(model: TritonModel, _: Facts) -> list[dict[str, Any]]:
     """Returns a Service with a cluster IP and a headless one.
 
     gRPC clients need the headless Service to balance over the pods: a channel through the cluster IP sends all requests

@@ -8,11 +8,11 @@ from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child
-from .choices import Choices
 from .common import obj
+from .facts import Facts
 
 
-def service_accounts(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
+def service_accounts(model: TritonModel, _: Facts) -> list[dict[str, Any]]:
     """Returns a ServiceAccount whose token isn't mounted, because Triton doesn't use the API server."""
     return [obj(model, kinds.SERVICE_ACCOUNT, names.account(model.name), automountServiceAccountToken=False)]
 

@@ -1,4 +1,4 @@
-"""Selects the choices for rendering so that an upgrade of the operator restarts no pods."""
+"""Selects the facts for rendering so that an upgrade of the operator restarts no pods."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, cast
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
-from .choices import Choices, Delivery, KeptTemplate, NewTemplate
 from .deployment import pod_template
+from .facts import Delivery, Facts, KeptTemplate, NewTemplate
 from .kept_template import content, digest, seal, spec_hash, unpack
 
 
 def choose(
     model: TritonModel,
     live: Mapping[str, Any] | None,
-    defaults: Choices,
+    defaults: Facts,
     *,
     agrees: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda *_: True,
     replace_servers: bool = False,
-) -> Choices:
-    """Returns the choices for `model`: the ones recorded on the live Deployment, otherwise `defaults`.
+) -> Facts:
+    """Returns the facts for `model`: the ones recorded on the live Deployment, otherwise `defaults`.
 
     So neither a new version of the operator nor a change of the nodes restarts a server. The Deployment keeps its pod
     template until a field of the spec that concerns pods changes; then it gets the new tools image too.
@@ -37,7 +37,7 @@ def choose(
     delivery = _delivery(model, annotations, defaults.delivery)
     replicas, before = model.spec.replicas, defaults.replicas
     replaced = models_hash(model) if replace_servers else _replaced(live)
-    choices = replace(
+    facts = replace(
         defaults,
         tools_image=_tools_image((live or {}).get("spec", {}).get("template")) or defaults.tools_image,
         delivery=delivery,
@@ -45,19 +45,19 @@ def choose(
         initial_replicas=before if replicas is None and live is None and before > 1 else None,
         template=NewTemplate(replaced),
     )
-    template = pod_template(model, choices)
+    template = pod_template(model, facts)
     if _hash(template) == annotations.get(names.ANNOTATION_TEMPLATE):
-        return choices
+        return facts
     if not replace_servers and annotations.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
         old = _old_template(annotations, live, agrees)
         if old is not None:
             # Admission may have rewritten the image in the live one.
-            choices = replace(choices, tools_image=_tools_image(old) or choices.tools_image)
-            template = pod_template(model, choices)
+            facts = replace(facts, tools_image=_tools_image(old) or facts.tools_image)
+            template = pod_template(model, facts)
             if _hash(template) == _hash(old):
-                return choices
-            return replace(choices, template=KeptTemplate(old, content(old) != content(template), replaced))
-    return replace(choices, tools_image=defaults.tools_image)
+                return facts
+            return replace(facts, template=KeptTemplate(old, content(old) != content(template), replaced))
+    return replace(facts, tools_image=defaults.tools_image)
 
 
 def runs(model: TritonModel, live: Mapping[str, Any] | None) -> bool:

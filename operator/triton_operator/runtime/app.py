@@ -21,7 +21,7 @@ from triton_operator.pods import Pod
 from triton_operator.probe import Prober
 from triton_operator.probe.credentials import headers
 from triton_operator.reconcile import Reconciler
-from triton_operator.render import Choices, choices
+from triton_operator.render import Facts, facts
 
 from . import health
 from .discovery import Discovery
@@ -158,9 +158,9 @@ class App:
         self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
 
     def _make_reconciler(self) -> Reconciler:
-        defaults = Choices(
+        defaults = Facts(
             self._settings.tools_image,
-            settings=choices.Settings(
+            settings=facts.Settings(
                 operator_namespace=self._settings.namespace,
                 metrics_job=self._settings.metrics_job,
                 sample_limit=self._settings.sample_limit,

@@ -16,7 +16,7 @@ from triton_operator.cluster.objects import controller
 from triton_operator.cluster.slim import brief
 from triton_operator.cluster.store import Store
 from triton_operator.render.children import CHILDREN, CONDITIONAL, KINDS
-from triton_operator.render.choices import Capabilities
+from triton_operator.render.facts import Capabilities
 
 _log = logging.getLogger(__name__)
 _OPTIONAL = (*(kind for kind in KINDS if kind.optional), kinds.SECURITY_CONTEXT_CONSTRAINTS)

@@ -14,7 +14,7 @@ from triton_operator.api.thresholds import ThresholdKey, Thresholds
 from triton_operator.pods import Pod, Problem
 from triton_operator.render.child_type import NewerField
 from triton_operator.render.children import CHILDREN
-from triton_operator.render.choices import Models
+from triton_operator.render.facts import Models
 
 Object = Mapping[str, Any]
 

@@ -29,7 +29,7 @@ from triton_operator.api import kinds
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.reconcile.scale import OTHERS_SCALED
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 pytestmark = pytest.mark.integration
 
@@ -264,7 +264,7 @@ def test_scales_only_from_the_number_and_the_object_that_it_knows(own: Api, kube
     configuration = kubernetes.client.Configuration()
     kubernetes.config.load_kube_config(str(kubeconfig), client_configuration=configuration)
     operators = KubernetesApi(kubernetes.client.ApiClient(configuration))
-    [deployment] = [o for o in render(gen.model(replicas=2), Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
+    [deployment] = [o for o in render(gen.model(replicas=2), Facts("tools:1", "Copy")) if o["kind"] == "Deployment"]
     live = own.create(gen.modified(deployment, gen.put("metadata", {"name": gen.NAME})))
     operators.scale(live, kinds.DEPLOYMENT, 4)
     assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 4

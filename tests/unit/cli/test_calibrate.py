@@ -20,7 +20,7 @@ from kubectl_triton.calibrate.search import LATENCY, TPOT, TTFT, Goal, Latency, 
 from kubectl_triton.charts import svg, terminal
 from kubectl_triton.main import main
 from support import gen
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 MODEL: dict[str, Any] = {
     "apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel",
@@ -49,7 +49,7 @@ def objects(**spec: Any) -> list[dict[str, Any]]:
         gen.put("metadata.name", "detection"), gen.put("metadata.namespace", "vision"), modelImage={"reference": "r:1"},
         entrypoint="yolo", autoscaling={"min": 2, "max": 4}, podTemplate=TEMPLATE, networkPolicy={}, **spec,
     )  # fmt: skip
-    return render(model, Choices("t:1", "Copy", entrypoint="yolo", replicas=2))
+    return render(model, Facts("t:1", "Copy", entrypoint="yolo", replicas=2))
 
 
 def deployment(**spec: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from support import gen
 from triton_operator.api.thresholds import ThresholdKey, effective
 from triton_operator.cluster.errors import ApiError
 from triton_operator.pods import Pod
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 SMALL = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "metadata": {"name": "detection"},
          "spec": {"modelImage": {"reference": "r:1"}}}  # fmt: skip
@@ -37,7 +37,7 @@ def test_render_prints_the_operators_objects() -> None:
     result = run(json.dumps(SMALL), "-n", "vision", "--tools-image", "t:1", "--delivery", "ImageVolume")
     assert result.exit_code == 0, result.output
     model = gen.model(gen.put("metadata.uid", ""), modelImage={"reference": "r:1"})
-    assert list(yaml.safe_load_all(result.stdout)) == render(model, Choices("t:1", "ImageVolume"))
+    assert list(yaml.safe_load_all(result.stdout)) == render(model, Facts("t:1", "ImageVolume"))
 
 
 MONITORED = {
@@ -54,9 +54,9 @@ def test_render_prints_the_objects_for_prometheus_and_the_autoscaler(kind: str) 
     objects = {o["kind"]: o for o in yaml.safe_load_all(result.stdout)}
     assert {"PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler"} <= set(objects)
     values = {ThresholdKey("max-qps"): Decimal(80), ThresholdKey("max-qps", "2"): Decimal(9)}
-    choices = Choices("t", "Copy", entrypoint="yolo", ensemble=kind == "Ensemble", thresholds=effective(values, 4))
+    facts = Facts("t", "Copy", entrypoint="yolo", ensemble=kind == "Ensemble", thresholds=effective(values, 4))
     model = gen.model(gen.put("metadata", {"name": "detection", "namespace": "default"}), **MONITORED["spec"])
-    assert objects["PrometheusRule"] == next(o for o in render(model, choices) if o["kind"] == "PrometheusRule")
+    assert objects["PrometheusRule"] == next(o for o in render(model, facts) if o["kind"] == "PrometheusRule")
     assert result.stderr == ""
 
 

@@ -10,7 +10,7 @@ from support import gen
 from triton_operator.cluster.slim import slim
 from triton_operator.pods import Pod
 from triton_operator.pods.problems import problem_of, repair_of, step_of
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 EXPLICIT = {
     "modelControl": "explicit",
@@ -36,7 +36,7 @@ STATES: tuple[tuple[gen.Modifier, ...], ...] = (
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("state", STATES)
 def test_a_slim_pod_says_the_same(spec: dict[str, Any], state: tuple[gen.Modifier, ...]) -> None:
-    template = next(o for o in render(gen.model(**spec), Choices("t", "Copy")) if o["kind"] == "Deployment")["spec"][
+    template = next(o for o in render(gen.model(**spec), Facts("t", "Copy")) if o["kind"] == "Deployment")["spec"][
         "template"
     ]
     raw = gen.pod(

@@ -11,7 +11,7 @@ from support import gen
 from triton_operator.cluster import absent, entry
 from triton_operator.cluster.store import Store
 from triton_operator.cluster.table import MAX_ENDED
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 
@@ -218,7 +218,7 @@ def test_keeps_only_the_fields_that_the_operator_reads() -> None:
 
 def autoscaler(version: int = 10, **status: Any) -> dict[str, Any]:
     obj = next(
-        o for o in render(gen.model(autoscaling={"max": 3}), Choices("t", "Copy"))
+        o for o in render(gen.model(autoscaling={"max": 3}), Facts("t", "Copy"))
         if o["kind"] == "HorizontalPodAutoscaler"
     )  # fmt: skip
     return gen.live(obj, gen.put("status", {"conditions": [{"type": "ScalingActive", "status": "True"}], **status}),
@@ -329,8 +329,8 @@ LOST = ("PrometheusRule", "detection")
 
 
 def rules(version: int = 10) -> dict[str, Any]:
-    choices = Choices("t", "Copy", entrypoint="detection")
-    obj = next(o for o in render(gen.model(), choices) if o["kind"] == "PrometheusRule")
+    facts = Facts("t", "Copy", entrypoint="detection")
+    obj = next(o for o in render(gen.model(), facts) if o["kind"] == "PrometheusRule")
     return gen.live(obj, version=version, uid="rules")
 
 

@@ -11,7 +11,7 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.pods import Pod
 from triton_operator.pods.served import Served, served
-from triton_operator.render.choices import Models
+from triton_operator.render.facts import Models
 from triton_operator.status.assess import assess
 
 OLD = "template-0"

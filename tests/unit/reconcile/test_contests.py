@@ -11,14 +11,14 @@ import pytest
 from support import gen
 from triton_operator.plan import Apply, Delete, applied_record, changed_by, identity
 from triton_operator.reconcile.contests import Contest, Contested, Place, count, hold_back, problems
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Object = dict[str, Any]
 
 
 def desired(kind: str = "Deployment", **spec: Any) -> Object:
-    return next(obj for obj in render(gen.model(**spec), Choices("operator:1", "Copy", 1)) if obj["kind"] == kind)
+    return next(obj for obj in render(gen.model(**spec), Facts("operator:1", "Copy", 1)) if obj["kind"] == kind)
 
 
 def edited(obj: Object, *fields: str) -> Object:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support import gen
-from support.reconciling import CHOICES, KEY, MONITORED, Answers
+from support.reconciling import FACTS, KEY, MONITORED, Answers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.cluster.store import Store
 from triton_operator.plan import applied_record, identity
@@ -17,7 +17,7 @@ from triton_operator.reconcile.decide import decide
 from triton_operator.reconcile.memory import Memory
 from triton_operator.reconcile.read_snapshot import SnapshotReader
 from triton_operator.reconcile.snapshot import Snapshot
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPECS: dict[str, dict[str, Any]] = {
@@ -41,19 +41,19 @@ class Idle:
 def snapshot_of(spec: dict[str, Any], *edits: gen.Modifier) -> Snapshot:
     """Returns the snapshot of a TritonModel whose Deployment another client has edited."""
     model, store, prober = gen.model(**spec), Store(), Answers()
-    for obj in render(model, Choices("tools:1", "Copy")):
+    for obj in render(model, Facts("tools:1", "Copy")):
         store.put(gen.live(obj, *(edits if obj["kind"] == "Deployment" else ())))
     store.put(gen.pod(gen.stopped_answering()))
     answers: Any = prober
     answers.loads = Idle()
-    reader = SnapshotReader(store, answers, CHOICES, lambda: NOW)
+    reader = SnapshotReader(store, answers, FACTS, lambda: NOW)
     return reader.read(model, gen.raw(**spec), TritonModelStatus(), MONITORED, {})
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_the_same_snapshot_and_memory_give_the_same_decision(spec: dict[str, Any]) -> None:
     snapshot = snapshot_of(spec, gen.put("spec.template.spec.enableServiceLinks", 77))
-    rendered = render(snapshot.model, Choices("tools:1", "Copy"))
+    rendered = render(snapshot.model, Facts("tools:1", "Copy"))
     memory = Memory(applied={identity(obj): applied_record(obj, gen.live(obj)) for obj in rendered})
     for _ in range(3):
         before, seen = copy.deepcopy(memory), copy.deepcopy(snapshot)

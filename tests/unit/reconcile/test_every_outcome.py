@@ -38,12 +38,12 @@ from triton_operator.reconcile.steps import (
     WakeUp,
     WriteChildren,
 )
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 from triton_operator.scaling import ScaleDecision
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__))
 SECRET = "the value of a secret"
-DESIRED = tuple(render(gen.model(), Choices("tools:1", "Copy")))
+DESIRED = tuple(render(gen.model(), Facts("tools:1", "Copy")))
 DEPLOYMENT = gen.live(next(obj for obj in DESIRED if obj["kind"] == "Deployment"))
 SERVER = RunningServer("uid", "pod", "127.0.0.1", (0, True))
 STEPS: tuple[Step, ...] = (
@@ -82,7 +82,7 @@ def test_a_step_that_fails_is_reported_and_stops_no_other(step: Step) -> None:
     )  # fmt: skip
     snapshot: Any = SimpleNamespace(
         model=gen.model(), children=(), changes={}, time=clock(),
-        fresh=SimpleNamespace(cluster=SimpleNamespace(kubernetes=(1, 36))),
+        facts=SimpleNamespace(cluster=SimpleNamespace(kubernetes=(1, 36))),
     )  # fmt: skip
     outcome = Outcome(kubernetes=(1, 36))
     executor.execute(snapshot, [step, ReconcileAfter(7)], Memory(), outcome, LOG)

@@ -15,7 +15,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Result
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 
 class Collecting(Accepting):
@@ -50,7 +50,7 @@ class Collecting(Accepting):
 def leftover(uid: str = "former", kind: Kind = kinds.DEPLOYMENT, *modifiers: gen.Modifier) -> Object:
     """A child of a TritonModel with this uid."""
     former = gen.model(gen.put("metadata.uid", uid))
-    child = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kind.kind)
+    child = next(obj for obj in render(former, Facts("tools:1", "Copy")) if obj["kind"] == kind.kind)
     return gen.modified(gen.live(child, uid="left-uid"), *modifiers)
 
 

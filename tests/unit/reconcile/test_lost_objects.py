@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from support import gen
-from support.reconciling import CHOICES, KEY, Accepting, Object, reconciler
+from support.reconciling import FACTS, KEY, Accepting, Object, reconciler
 from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Reconciler
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 
 
 class Finding(Accepting):
@@ -36,7 +36,7 @@ class Finding(Accepting):
 
 
 def budget(*modifiers: gen.Modifier) -> Object:
-    two = Choices("tools:1", "Copy", replicas=2)
+    two = Facts("tools:1", "Copy", replicas=2)
     child = next(o for o in render(gen.model(replicas=2), two) if o["kind"] == kinds.DISRUPTION_BUDGET.kind)
     return gen.modified(gen.live(child, uid="lost"), *modifiers)
 
@@ -105,7 +105,7 @@ class Orphaning(Accepting):
             if self.owner is None:
                 raise ApiError(404, "NotFound", "no TritonModel")
             return self.owner
-        obj = next(o for o in render(gen.model(), CHOICES) if (o["kind"], o["metadata"]["name"]) == (kind.kind, name))
+        obj = next(o for o in render(gen.model(), FACTS) if (o["kind"], o["metadata"]["name"]) == (kind.kind, name))
         return gen.modified(gen.live(obj), gen.put("metadata.ownerReferences", []))
 
 

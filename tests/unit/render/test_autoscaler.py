@@ -8,12 +8,12 @@ import pytest
 
 from support import gen
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 from triton_operator.render.autoscaler import METRIC, autoscalers
 
 
 def autoscaler(**scaling: Any) -> dict[str, Any]:
-    [hpa] = autoscalers(gen.model(autoscaling={"max": 4, **scaling}), Choices("tools:1", "Copy"))
+    [hpa] = autoscalers(gen.model(autoscaling={"max": 4, **scaling}), Facts("tools:1", "Copy"))
     return hpa
 
 
@@ -31,7 +31,7 @@ def test_scales_the_deployment_by_the_load_metric() -> None:
 @pytest.mark.parametrize(("floor", "least"), [(0, 2), (3, 3)])
 def test_engine_direct_raises_the_minimum(floor: int, least: int) -> None:
     model = gen.model(autoscaling={"min": 2, "max": 4, "engine": "Direct"})
-    [hpa] = autoscalers(model, Choices("tools:1", "Copy", autoscaler_floor=floor))
+    [hpa] = autoscalers(model, Facts("tools:1", "Copy", autoscaler_floor=floor))
     assert (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) == (least, 4)
 
 
@@ -43,8 +43,8 @@ def test_target_is_the_utilization_in_milli_servers(utilization: float, target: 
 
 def test_threshold_change_does_not_change_the_autoscaler() -> None:
     def rendered(value: float) -> Any:
-        choices = Choices("t", "Copy", entrypoint="a", thresholds={ThresholdKey("max-qps"): value})
-        objects = render(gen.model(autoscaling={"max": 4}), choices)
+        facts = Facts("t", "Copy", entrypoint="a", thresholds={ThresholdKey("max-qps"): value})
+        objects = render(gen.model(autoscaling={"max": 4}), facts)
         return [o for o in objects if o["kind"] != "PrometheusRule"]
 
     assert rendered(80) == rendered(1)
@@ -61,10 +61,10 @@ def test_scales_up_at_once_and_down_after_five_minutes() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"autoscaling": {"max": 4, "engine": "None"}}, {"replicas": 3}])
 def test_renders_no_autoscaler_without_autoscaling(spec: dict[str, Any]) -> None:
-    assert autoscalers(gen.model(**spec), Choices("tools:1", "Copy")) == []
+    assert autoscalers(gen.model(**spec), Facts("tools:1", "Copy")) == []
 
 
 def test_deployment_has_no_replicas_if_there_is_an_autoscaler() -> None:
-    objects = {o["kind"]: o for o in render(gen.model(autoscaling={"max": 4}), Choices("t", "Copy", 3))}
+    objects = {o["kind"]: o for o in render(gen.model(autoscaling={"max": 4}), Facts("t", "Copy", 3))}
     assert "replicas" not in objects["Deployment"]["spec"]
     assert "PodDisruptionBudget" in objects

@@ -16,19 +16,19 @@ from support import gen
 from triton_operator.api import names
 from triton_operator.api.types import TritonModelSpec
 from triton_operator.plan import is_template_of
-from triton_operator.render import Choices, choose, deployment, render
-from triton_operator.render.choices import KeptTemplate
+from triton_operator.render import Facts, choose, deployment, render
+from triton_operator.render.facts import KeptTemplate
 from triton_operator.render.kept_template import NOT_IN_PODS, pack, unpack
 
-OLD, NEW = Choices("operator:1", "Copy"), Choices("operator:2", "Copy")
+OLD, NEW = Facts("operator:1", "Copy"), Facts("operator:2", "Copy")
 
 
 def deployment_of(
-    choices: Choices, live: dict[str, Any] | None = None, *modifiers: gen.Modifier, **spec: Any
+    facts: Facts, live: dict[str, Any] | None = None, *modifiers: gen.Modifier, **spec: Any
 ) -> dict[str, Any]:
     """Returns the Deployment that a reconcile renders when `live` exists."""
     model = gen.model(*modifiers, **spec)
-    objects = render(model, choose(model, live, choices))
+    objects = render(model, choose(model, live, facts))
     return next(obj for obj in objects if obj["kind"] == "Deployment")
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from support import gen
 from triton_operator.api import names
-from triton_operator.render import Choices, choose, render
-from triton_operator.render.choices import Models, NewTemplate
+from triton_operator.render import Facts, choose, render
+from triton_operator.render.facts import Models, NewTemplate
 from triton_operator.render.load_models import key_of
 from triton_operator.render.model_lists import read
 
-OLD, NEW = Choices("operator:1", "Copy"), Choices("operator:2", "Copy")
+OLD, NEW = Facts("operator:1", "Copy"), Facts("operator:2", "Copy")
 
 
 def model(*models: str, **spec: Any) -> Any:
@@ -22,8 +22,8 @@ def model(*models: str, **spec: Any) -> Any:
     return gen.model(**{"entrypoint": "a", "server": server, **spec})
 
 
-def child(subject: Any, choices: Choices, kind: str = "Deployment") -> dict[str, Any] | None:
-    return next((obj for obj in render(subject, choices) if obj["kind"] == kind), None)
+def child(subject: Any, facts: Facts, kind: str = "Deployment") -> dict[str, Any] | None:
+    return next((obj for obj in render(subject, facts) if obj["kind"] == kind), None)
 
 
 def deployed(*models: str, **spec: Any) -> Any:
@@ -37,11 +37,11 @@ def template_hash(live: Any) -> str:
 def test_the_models_are_in_a_configmap_and_not_in_the_template() -> None:
     live = deployed("a", "b")
     assert live == deployed("a", "c")
-    choices = choose(model("a", "c"), live, NEW)
-    assert child(model("a", "c"), choices) == live
-    assert choices.template == NewTemplate()
+    facts = choose(model("a", "c"), live, NEW)
+    assert child(model("a", "c"), facts) == live
+    assert facts.template == NewTemplate()
     key = key_of(live["spec"]["template"]["spec"])
-    assert read(child(model("a", "c"), choices, "ConfigMap")) == {key: Models(("a", "c"))}
+    assert read(child(model("a", "c"), facts, "ConfigMap")) == {key: Models(("a", "c"))}
     server, check = (
         next(c for c in live["spec"]["template"]["spec"][kind] if c["name"] == name)
         for kind, name in (("containers", "triton"), ("initContainers", "check"))
@@ -58,9 +58,9 @@ def test_a_change_replaces_servers_that_the_operator_cannot_change(flag: str) ->
     live = deployed("a", "b", **closed)
     (server,) = live["spec"]["template"]["spec"]["containers"]
     assert [a for a in server["args"] if a.startswith("--load-model")] == ["--load-model=a", "--load-model=b"]
-    choices = choose(model("a", "c", **closed), live, NEW)
-    assert child(model("a", "c", **closed), choices, "ConfigMap") is None
-    changed = child(model("a", "c", **closed), choices)
+    facts = choose(model("a", "c", **closed), live, NEW)
+    assert child(model("a", "c", **closed), facts, "ConfigMap") is None
+    changed = child(model("a", "c", **closed), facts)
     assert changed is not None
     assert template_hash(changed) != template_hash(live)
 

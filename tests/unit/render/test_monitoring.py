@@ -15,39 +15,39 @@ from support.controlplane import ROOT
 from triton_operator.api import names
 from triton_operator.api.series import series_by_threshold
 from triton_operator.api.thresholds import MAX_STREAMS_PER_REPLICA, ThresholdKey
-from triton_operator.render.choices import Choices, Settings
+from triton_operator.render.facts import Facts, Settings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.render.rules.promql import duration, escape_template, number, quote, tag, window
 from triton_operator.render.rules.recording import FALLBACK
 from triton_operator.render.rules.slo import budget, error_ratio
 
-CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
+FACTS = Facts("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
 
 
 def endpoint(**monitoring: Any) -> dict[str, Any]:
-    (monitored,) = pod_monitor(gen.model(monitoring=monitoring), CHOICES)["spec"]["podMetricsEndpoints"]
+    (monitored,) = pod_monitor(gen.model(monitoring=monitoring), FACTS)["spec"]["podMetricsEndpoints"]
     assert isinstance(monitored, dict)
     return monitored
 
 
-def groups(choices: Choices = CHOICES, **spec: Any) -> list[dict[str, Any]]:
-    return list(prometheus_rule(gen.model(**spec), choices)["spec"]["groups"])
+def groups(facts: Facts = FACTS, **spec: Any) -> list[dict[str, Any]]:
+    return list(prometheus_rule(gen.model(**spec), facts)["spec"]["groups"])
 
 
-def rules(choices: Choices = CHOICES, **spec: Any) -> list[dict[str, Any]]:
-    return [r for g in groups(choices, **spec) for r in g["rules"]]
+def rules(facts: Facts = FACTS, **spec: Any) -> list[dict[str, Any]]:
+    return [r for g in groups(facts, **spec) for r in g["rules"]]
 
 
-def alerts(choices: Choices = CHOICES, **spec: Any) -> list[dict[str, Any]]:
-    return [r for r in rules(choices, **spec) if "alert" in r]
+def alerts(facts: Facts = FACTS, **spec: Any) -> list[dict[str, Any]]:
+    return [r for r in rules(facts, **spec) if "alert" in r]
 
 
 # PodMonitor
 
 
 def test_scrapes_the_pods_and_sets_the_label_tritonmodel() -> None:
-    monitor = pod_monitor(gen.model(), CHOICES)
+    monitor = pod_monitor(gen.model(), FACTS)
     assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
     assert (monitor["metadata"]["name"], monitor["metadata"]["namespace"]) == (gen.NAME, gen.NAMESPACE)
     assert monitor["spec"]["selector"] == {"matchLabels": names.selector(gen.NAME)}
@@ -55,7 +55,7 @@ def test_scrapes_the_pods_and_sets_the_label_tritonmodel() -> None:
 
 
 def test_pod_labels_do_not_replace_tritons_labels() -> None:
-    assert "podTargetLabels" not in pod_monitor(gen.model(), CHOICES)["spec"]
+    assert "podTargetLabels" not in pod_monitor(gen.model(), FACTS)["spec"]
     assert endpoint()["honorLabels"] is False
 
 
@@ -69,7 +69,7 @@ def test_drops_the_summaries_that_nothing_reads_by_the_names_that_triton_gives_t
 
 
 def test_administrator_sets_the_limits_of_a_scrape() -> None:
-    spec = pod_monitor(gen.model(), Choices("operator:1", "Copy", settings=Settings(sample_limit=700)))["spec"]
+    spec = pod_monitor(gen.model(), Facts("operator:1", "Copy", settings=Settings(sample_limit=700)))["spec"]
     assert (spec["sampleLimit"], spec["bodySizeLimit"]) == (700, "179200B")
     assert min(spec["labelLimit"], spec["labelNameLengthLimit"], spec["labelValueLengthLimit"]) > 0
 
@@ -100,7 +100,7 @@ def test_timeout_is_at_most_the_interval(seconds: int, timeout: str) -> None:
 def test_both_objects_have_the_labels_that_prometheus_selects_by() -> None:
     selected_labels = {"release": "kube-prometheus-stack", names.LABEL_MANAGED_BY: "somebody-else"}
     model = gen.model(monitoring={"labels": selected_labels})
-    for manifest in (pod_monitor(model, CHOICES), prometheus_rule(model, CHOICES)):
+    for manifest in (pod_monitor(model, FACTS), prometheus_rule(model, FACTS)):
         labels = manifest["metadata"]["labels"]
         assert labels == {"release": "kube-prometheus-stack", **names.labels(gen.NAME)}
         assert manifest["metadata"]["ownerReferences"][0]["uid"] == gen.UID
@@ -121,7 +121,7 @@ def test_recording_rules_do_not_depend_on_alerts() -> None:
 
 def test_alert_labels_contain_no_threshold() -> None:
     values = {ThresholdKey("max-qps"): 76543.25, ThresholdKey("max-qps", "2"): 76543.25}
-    for alert in alerts(Choices("operator:1", "Copy", entrypoint="net", thresholds=values), autoscaling={"max": 4}):
+    for alert in alerts(Facts("operator:1", "Copy", entrypoint="net", thresholds=values), autoscaling={"max": 4}):
         assert "76543" not in str(alert["labels"])
         assert "$value" not in str(alert["labels"])
 
@@ -156,8 +156,8 @@ def test_alerts_and_runbooks_match() -> None:
 
 def test_administrator_sets_the_url_of_the_runbooks() -> None:
     settings = Settings(runbooks="https://wiki.example.com/{{triton}}/")
-    choices = Choices("operator:1", "Copy", entrypoint="net", settings=settings)
-    for alert in alerts(choices):
+    facts = Facts("operator:1", "Copy", entrypoint="net", settings=settings)
+    for alert in alerts(facts):
         url = alert["annotations"]["runbook_url"]
         assert url == f'https://wiki.example.com/{{{{"{{{{"}}}}triton}}}}/{alert["alert"]}.md'
 
@@ -179,19 +179,19 @@ def test_alert_labels_are_on_every_alert_and_replace_none() -> None:
 
 
 def test_model_names_are_not_evaluated_as_templates() -> None:
-    choices = Choices("operator:1", "Copy", entrypoint="{{ $value }}", ensemble=True)
-    for alert in alerts(choices):
+    facts = Facts("operator:1", "Copy", entrypoint="{{ $value }}", ensemble=True)
+    for alert in alerts(facts):
         assert "{{ $value }}" not in str(alert["annotations"]).replace("{{ $value | ", "")
 
 
 def test_uses_the_defaults_without_thresholds() -> None:
-    (expr,) = (r["expr"] for r in rules(Choices("operator:1", "Copy")) if r.get("record") == FALLBACK)
+    (expr,) = (r["expr"] for r in rules(Facts("operator:1", "Copy")) if r.get("record") == FALLBACK)
     assert 'label_replace(vector(1.0), "kind", "ensemble-coefficient", "", "")' in expr
     assert "max-qps" not in expr
 
 
 def test_counts_all_models_while_the_entry_model_is_unknown() -> None:
-    served = next(r for r in rules(Choices("operator:1", "Copy")) if r.get("record") == "triton:my_qps_threshold:1m")
+    served = next(r for r in rules(Facts("operator:1", "Copy")) if r.get("record") == "triton:my_qps_threshold:1m")
     assert "model=" not in served["expr"].replace("tritonmodel=", "")
 
 

@@ -10,13 +10,13 @@ import pytest
 from support import gen
 from support.controlplane import documents
 from triton_operator.api import kinds
-from triton_operator.render import Choices, children, render
+from triton_operator.render import Facts, children, render
 from triton_operator.render.child_type import NewerField
 from triton_operator.render.newer_fields import dispensable, undeclared, without, without_lacking
 
 ROOT = Path(__file__).resolve().parents[3]
 VENDORED = ROOT / "tests" / "support" / "vendor"
-CHOICES = Choices("tools:1", "Copy", entrypoint="a", prometheus="http://prometheus.example:9090")
+FACTS = Facts("tools:1", "Copy", entrypoint="a", prometheus="http://prometheus.example:9090")
 REFUSED = (
     "failed to create typed patch object (vision/detection; monitoring.coreos.com/v1, Kind=PrometheusRule): errors:\n"
     '  .spec.groups[name="detection-slow"].rules[9].keep_firing_for: field not declared in schema\n'
@@ -27,7 +27,7 @@ SCALED_OBJECT = children.BY_NAME["ScaledObject"]
 
 def rendered(kind: str, **spec: Any) -> dict[str, Any]:
     model = gen.model(autoscaling={"engine": "KEDA", "min": 0, "max": 4}, **spec)
-    return next(obj for obj in render(model, CHOICES) if obj["kind"] == kind)
+    return next(obj for obj in render(model, FACTS) if obj["kind"] == kind)
 
 
 def undeclared_in(value: Any, schema: dict[str, Any], path: str) -> set[str]:

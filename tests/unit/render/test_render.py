@@ -14,41 +14,41 @@ from pydantic import ValidationError
 from support import gen
 from triton_operator.api import names
 from triton_operator.api.types import Omittable, TritonModel
-from triton_operator.render import Choices, choose, endpoint, render, start
-from triton_operator.render.choices import Capabilities
+from triton_operator.render import Facts, choose, endpoint, render, start
 from triton_operator.render.delivery import BUSYBOX
 from triton_operator.render.deployment import pod_template
+from triton_operator.render.facts import Capabilities
 from triton_operator.render.merge import merge
 
-COPY, MOUNT = Choices("operator:1", "Copy"), Choices("operator:1", "ImageVolume")
+COPY, MOUNT = Facts("operator:1", "Copy"), Facts("operator:1", "ImageVolume")
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}}}
 
 
-def of_kind(kind: str, model: TritonModel, choices: Choices = COPY) -> list[dict[str, Any]]:
-    return [o for o in render(model, choices) if o["kind"] == kind]
+def of_kind(kind: str, model: TritonModel, facts: Facts = COPY) -> list[dict[str, Any]]:
+    return [o for o in render(model, facts) if o["kind"] == kind]
 
 
-def deployment(choices: Choices = COPY, **spec: Any) -> dict[str, Any]:
-    return of_kind("Deployment", gen.model(**spec), choices)[0]
+def deployment(facts: Facts = COPY, **spec: Any) -> dict[str, Any]:
+    return of_kind("Deployment", gen.model(**spec), facts)[0]
 
 
-def pod(choices: Choices = COPY, **spec: Any) -> dict[str, Any]:
-    return deployment(choices, **spec)["spec"]["template"]["spec"]
+def pod(facts: Facts = COPY, **spec: Any) -> dict[str, Any]:
+    return deployment(facts, **spec)["spec"]["template"]["spec"]
 
 
 def triton(**spec: Any) -> dict[str, Any]:
     return next(c for c in pod(**spec)["containers"] if c["name"] == names.CONTAINER_SERVER)
 
 
-def volume(name: str, choices: Choices = COPY, **spec: Any) -> dict[str, Any]:
-    return next(v for v in pod(choices, **spec)["volumes"] if v["name"] == name)
+def volume(name: str, facts: Facts = COPY, **spec: Any) -> dict[str, Any]:
+    return next(v for v in pod(facts, **spec)["volumes"] if v["name"] == name)
 
 
 # Every object
 
 
 def test_every_object_has_an_owner_and_labels() -> None:
-    for obj in render(gen.model(replicas=2), Choices("operator:1", "Copy", 2)):
+    for obj in render(gen.model(replicas=2), Facts("operator:1", "Copy", 2)):
         metadata = obj["metadata"]
         assert metadata["namespace"] == gen.NAMESPACE
         extra = {names.LABEL_KEPT} if obj["kind"] == "Deployment" else set()
@@ -69,7 +69,7 @@ def test_every_object_and_its_pods_have_the_common_metadata() -> None:
         podTemplate={"metadata": {"labels": {"team": "serving"}, "annotations": {"team": "serving"}}},
     )
     own = names.labels(gen.NAME)
-    objects = render(model, Choices("operator:1", "Copy", 2, entrypoint="detection"))
+    objects = render(model, Facts("operator:1", "Copy", 2, entrypoint="detection"))
     assert len({o["kind"] for o in objects}) == 6
     for obj in objects:
         team = "monitoring" if obj["kind"] in ("PodMonitor", "PrometheusRule") else "vision"
@@ -83,11 +83,11 @@ def test_every_object_and_its_pods_have_the_common_metadata() -> None:
 
 
 def test_common_metadata_changes_no_selector_and_no_annotation_of_the_operator() -> None:
-    choices = Choices("operator:1", "Copy", 2, entrypoint="detection", prometheus="http://p")
+    facts = Facts("operator:1", "Copy", 2, entrypoint="detection", prometheus="http://p")
     keda = {"engine": "KEDA", "max": 2}
     for spec in ({"networkPolicy": {}, "replicas": 2}, {"autoscaling": keda}):
         for without, having in zip(
-            render(gen.model(**spec), choices), render(gen.model(**spec, commonMetadata=COMMON), choices), strict=True
+            render(gen.model(**spec), facts), render(gen.model(**spec, commonMetadata=COMMON), facts), strict=True
         ):
             plain, own = without["metadata"].get("annotations", {}), having["metadata"]["annotations"]
             assert own.keys() == {*plain, "team", "cost"}
@@ -109,8 +109,8 @@ def test_common_metadata_has_no_names_that_programs_set_on_the_objects(field: st
 
 
 def test_selectors_do_not_depend_on_mutable_fields() -> None:
-    before = render(gen.model(replicas=2), Choices("operator:1", "Copy", 2))
-    after = render(gen.model(replicas=9, server=GPU, entrypoint="x"), Choices("operator:2", "ImageVolume", 9))
+    before = render(gen.model(replicas=2), Facts("operator:1", "Copy", 2))
+    after = render(gen.model(replicas=9, server=GPU, entrypoint="x"), Facts("operator:2", "ImageVolume", 9))
     for left, right in zip(before, after, strict=True):
         assert left["spec" if "spec" in left else "kind"] is not None
         if "spec" in left:
@@ -508,9 +508,9 @@ def test_a_command_in_the_pod_template_replaces_the_start_and_gets_the_same_flag
     assert spec["containers"][0]["args"] == triton()["args"]
 
 
-@pytest.mark.parametrize("choices", [COPY, MOUNT], ids=lambda choices: choices.delivery)
-def test_the_server_can_run_busybox_and_not_change_it(choices: Choices) -> None:
-    spec = pod(choices)
+@pytest.mark.parametrize("facts", [COPY, MOUNT], ids=lambda facts: facts.delivery)
+def test_the_server_can_run_busybox_and_not_change_it(facts: Facts) -> None:
+    spec = pod(facts)
     program = Path(spec["containers"][0]["command"][0])
     (mount,) = (m for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == str(program.parent))
     assert mount["readOnly"]
@@ -577,18 +577,18 @@ def test_merges_by_the_keys_of_kubernetes(field: str, base: Any, patch: Any, exp
 
 @pytest.mark.parametrize(("replicas", "budgets"), [(0, 0), (1, 0), (2, 1), (9, 1)])
 def test_a_single_server_has_no_disruption_budget(replicas: int, budgets: int) -> None:
-    disruption_budgets = of_kind("PodDisruptionBudget", gen.model(), Choices("operator:1", "Copy", replicas))
+    disruption_budgets = of_kind("PodDisruptionBudget", gen.model(), Facts("operator:1", "Copy", replicas))
     assert len(disruption_budgets) == budgets
     for budget in disruption_budgets:
         assert budget["spec"]["maxUnavailable"] == 1
         assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-# Choices
+# Facts
 
 
-def deployed(model: TritonModel, choices: Choices, replicas: int = 1) -> dict[str, Any]:
-    return gen.live(of_kind("Deployment", model, choices)[0], gen.put("spec.replicas", replicas))
+def deployed(model: TritonModel, facts: Facts, replicas: int = 1) -> dict[str, Any]:
+    return gen.live(of_kind("Deployment", model, facts)[0], gen.put("spec.replicas", replicas))
 
 
 def test_uses_the_defaults_without_a_deployment() -> None:
@@ -598,24 +598,24 @@ def test_uses_the_defaults_without_a_deployment() -> None:
 
 def test_a_new_tools_image_alone_does_not_change_a_live_deployment() -> None:
     model = gen.model()
-    chosen = choose(model, deployed(model, COPY), Choices("operator:2", "Copy"))
+    chosen = choose(model, deployed(model, COPY), Facts("operator:2", "Copy"))
     assert chosen == COPY
     assert of_kind("Deployment", model, chosen) == of_kind("Deployment", model, COPY)
 
 
 def test_another_change_takes_the_new_tools_image() -> None:
-    chosen = choose(gen.model(server={"image": "triton:2"}), deployed(gen.model(), COPY), Choices("operator:2", "Copy"))
+    chosen = choose(gen.model(server={"image": "triton:2"}), deployed(gen.model(), COPY), Facts("operator:2", "Copy"))
     assert chosen.tools_image == "operator:2"
 
 
 def test_scaling_does_not_take_the_new_tools_image() -> None:
-    chosen = choose(gen.model(replicas=7), deployed(gen.model(replicas=2), COPY, 2), Choices("operator:2", "Copy"))
-    assert chosen == Choices("operator:1", "Copy", 7)
+    chosen = choose(gen.model(replicas=7), deployed(gen.model(replicas=2), COPY, 2), Facts("operator:2", "Copy"))
+    assert chosen == Facts("operator:1", "Copy", 7)
 
 
 @pytest.mark.parametrize(("delivery", "fresh"), [("Copy", MOUNT), ("ImageVolume", COPY)])
-def test_auto_keeps_the_delivery_when_pods_are_replaced(delivery: Any, fresh: Choices) -> None:
-    live = deployed(gen.model(), Choices("operator:1", delivery))
+def test_auto_keeps_the_delivery_when_pods_are_replaced(delivery: Any, fresh: Facts) -> None:
+    live = deployed(gen.model(), Facts("operator:1", delivery))
     assert choose(gen.model(), live, fresh).delivery == delivery
     assert choose(gen.model(server={"image": "triton:2"}), live, fresh).delivery == delivery
 
@@ -638,14 +638,14 @@ def test_keeps_the_replicas_that_another_client_sets() -> None:
 
 
 def test_template_hash_depends_on_the_template_only() -> None:
-    def hashed(choices: Choices = COPY, **spec: Any) -> str:
-        template = pod_template(gen.model(**spec), choices)
+    def hashed(facts: Facts = COPY, **spec: Any) -> str:
+        template = pod_template(gen.model(**spec), facts)
         return str(template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
 
     assert hashed() == hashed(replicas=5)
     assert hashed() == hashed(disruption={"maxUnavailable": 2})
     different = [
-        hashed(), hashed(MOUNT), hashed(Choices("operator:2", "Copy")), hashed(entrypoint="x"), hashed(server=GPU),
+        hashed(), hashed(MOUNT), hashed(Facts("operator:2", "Copy")), hashed(entrypoint="x"), hashed(server=GPU),
         hashed(podTemplate={"metadata": {"labels": {"a": "b"}}}), hashed(rollout={"drainSeconds": 1}),
     ]  # fmt: skip
     assert len(set(different)) == len(different)

@@ -13,19 +13,19 @@ import yaml
 from support import gen
 from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 from triton_operator.render.autoscaler import autoscalers
-from triton_operator.render.choices import Capabilities, Settings
+from triton_operator.render.facts import Capabilities, Settings
 from triton_operator.render.scaled_object import address, scaled_objects
 
 ROOT = Path(__file__).resolve().parents[3]
 URL = "http://prometheus.example:9090"
-CHOICES = Choices("tools:1", "Copy", entrypoint="a", prometheus=URL)
+FACTS = Facts("tools:1", "Copy", entrypoint="a", prometheus=URL)
 KEDA: dict[str, Any] = {"engine": "KEDA", "max": 4}
 
 
 def scaled_object(**scaling: Any) -> dict[str, Any]:
-    [obj] = scaled_objects(gen.model(autoscaling={**KEDA, **scaling}), CHOICES)
+    [obj] = scaled_objects(gen.model(autoscaling={**KEDA, **scaling}), FACTS)
     return obj
 
 
@@ -42,8 +42,8 @@ def test_scales_the_deployment_between_min_and_max() -> None:
 
 
 def test_refers_to_the_administrators_credentials() -> None:
-    choices = replace(CHOICES, settings=Settings(keda_authentication="basic/prometheus"))
-    [obj] = scaled_objects(gen.model(autoscaling={**KEDA, "min": 0}), choices)
+    facts = replace(FACTS, settings=Settings(keda_authentication="basic/prometheus"))
+    [obj] = scaled_objects(gen.model(autoscaling={**KEDA, "min": 0}), facts)
     assert len(obj["spec"]["triggers"]) == 2
     for trigger in obj["spec"]["triggers"]:
         assert trigger["authenticationRef"] == {"kind": "ClusterTriggerAuthentication", "name": "prometheus"}
@@ -67,7 +67,7 @@ def test_reads_the_load_as_prometheus_adapter_does() -> None:
 def test_target_is_the_one_of_the_horizontalpodautoscaler() -> None:
     for thousandths in range(1, 1001):
         scaling = {"max": 4, "utilization": thousandths / 1000}
-        [hpa] = autoscalers(gen.model(autoscaling=scaling), CHOICES)
+        [hpa] = autoscalers(gen.model(autoscaling=scaling), FACTS)
         target = hpa["spec"]["metrics"][0]["object"]["target"]["averageValue"]
         # KEDA: int64(value * 1000), in thousandths.
         assert f"{math.trunc(float(triggers(**scaling)[0]['metadata']['threshold']) * 1000)}m" == target
@@ -118,7 +118,7 @@ def test_behavior_has_the_form_in_which_keda_writes_it(written: Any, expected: A
 
 def test_autoscaler_of_keda_has_the_name_of_ours_and_none_of_our_labels() -> None:
     obj = scaled_object()
-    [hpa] = autoscalers(gen.model(autoscaling={"max": 4}), CHOICES)
+    [hpa] = autoscalers(gen.model(autoscaling={"max": 4}), FACTS)
     config = obj["spec"]["advanced"]["horizontalPodAutoscalerConfig"]
     assert config["name"] == hpa["metadata"]["name"]
     excluded = obj["metadata"]["annotations"]["scaledobject.keda.sh/hpa-excluded-labels"].split(",")
@@ -127,15 +127,15 @@ def test_autoscaler_of_keda_has_the_name_of_ours_and_none_of_our_labels() -> Non
 
 def test_contains_no_threshold() -> None:
     def rendered(value: float) -> Any:
-        choices = Choices("t", "Copy", entrypoint="a", thresholds={ThresholdKey("max-qps"): value}, prometheus=URL)
-        return scaled_objects(gen.model(autoscaling=KEDA), choices)
+        facts = Facts("t", "Copy", entrypoint="a", thresholds={ThresholdKey("max-qps"): value}, prometheus=URL)
+        return scaled_objects(gen.model(autoscaling=KEDA), facts)
 
     assert rendered(80) == rendered(1) != []
 
 
 @pytest.mark.parametrize("engine", ["HPA", "Direct", "KEDA", "None"])
 def test_has_at_most_one_scaler(engine: str) -> None:
-    objects = render(gen.model(autoscaling={"max": 4, "engine": engine}), CHOICES)
+    objects = render(gen.model(autoscaling={"max": 4, "engine": engine}), FACTS)
     scalers = {"HPA": "HorizontalPodAutoscaler", "Direct": "HorizontalPodAutoscaler", "KEDA": "ScaledObject"}
     kinds = [o["kind"] for o in objects if o["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")]
     assert kinds == ([scalers[engine]] if engine in scalers else [])
@@ -143,11 +143,11 @@ def test_has_at_most_one_scaler(engine: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "choices", [Choices("t", "Copy", prometheus=URL, cluster=Capabilities(keda=False)), Choices("t", "Copy")]
+    "facts", [Facts("t", "Copy", prometheus=URL, cluster=Capabilities(keda=False)), Facts("t", "Copy")]
 )
-def test_is_missing_without_keda_or_prometheus(choices: Choices) -> None:
+def test_is_missing_without_keda_or_prometheus(facts: Facts) -> None:
     assert not {"HorizontalPodAutoscaler", "ScaledObject"} & {
-        o["kind"] for o in render(gen.model(autoscaling=KEDA), choices)
+        o["kind"] for o in render(gen.model(autoscaling=KEDA), facts)
     }
 
 

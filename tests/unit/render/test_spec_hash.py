@@ -14,9 +14,9 @@ import pytest
 from pydantic.alias_generators import to_camel
 
 from support import gen
-from triton_operator.render import Choices
-from triton_operator.render.choices import NewTemplate
+from triton_operator.render import Facts
 from triton_operator.render.deployment import pod_template
+from triton_operator.render.facts import NewTemplate
 from triton_operator.render.kept_template import NOT_IN_PODS, spec_hash
 from triton_operator.render.template_choice import models_hash
 from unit.render.test_first_defaults import FIRST
@@ -64,7 +64,7 @@ def paths(value: Any, path: str = "") -> set[str]:
 
 def template(spec: dict[str, Any], delivery: str) -> dict[str, Any]:
     model = gen.model(**spec)
-    return pod_template(model, Choices("tools:1", delivery, template=NewTemplate(models_hash(model))))
+    return pod_template(model, Facts("tools:1", delivery, template=NewTemplate(models_hash(model))))
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -15,7 +15,7 @@ from support import gen
 from triton_operator.api import names
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.pods import Pod
-from triton_operator.render import Choices, render
+from triton_operator.render import Facts, render
 from triton_operator.status import calibration
 from triton_operator.status.assess import assess
 from triton_operator.status.observation import Observation
@@ -35,7 +35,7 @@ def template(*modifiers: gen.Modifier) -> gen.Object:
 
 def deployment(*modifiers: gen.Modifier) -> gen.Object:
     model = gen.model(gen.put("spec.server.resources", RESOURCES), *modifiers)
-    [obj] = [o for o in render(model, Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
+    [obj] = [o for o in render(model, Facts("tools:1", "Copy")) if o["kind"] == "Deployment"]
     return obj
 
 

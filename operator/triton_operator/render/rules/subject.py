@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from triton_operator.api import thresholds
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import Monitoring, TritonModel
-from triton_operator.render.choices import Choices
+from triton_operator.render.facts import Facts
 
 from .promql import Scope, equal
 
@@ -71,16 +71,16 @@ class Subject:
         return f"{failures} / {FAILURES_PER_REQUEST}" if self.ensemble else failures
 
 
-def subject(model: TritonModel, choices: Choices) -> Subject:
+def subject(model: TritonModel, facts: Facts) -> Subject:
     scaling, health = model.scaling, model.spec.health_request
-    counted = health is not None and choices.entrypoint in ("", health.model)
+    counted = health is not None and facts.entrypoint in ("", health.model)
     return Subject(
         scope=Scope(model.namespace, model.name),
-        metrics_job=choices.settings.metrics_job,
-        entrypoint=choices.entrypoint,
-        ensemble=choices.ensemble and bool(choices.entrypoint),
-        decoupled=choices.decoupled,
-        thresholds=choices.thresholds or thresholds.effective({}, 1),
+        metrics_job=facts.settings.metrics_job,
+        entrypoint=facts.entrypoint,
+        ensemble=facts.ensemble and bool(facts.entrypoint),
+        decoupled=facts.decoupled,
+        thresholds=facts.thresholds or thresholds.effective({}, 1),
         monitoring=model.spec.monitoring,
         max_replicas=scaling.max if scaling else None,
         utilization=scaling.utilization if scaling else 1,
@@ -88,5 +88,5 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
         to_zero=scaling is not None and not scaling.min,
         health_rate=1 / health.every_seconds if health and counted else 0.0,
         startup_seconds=model.spec.rollout.startup_seconds,
-        runbooks=choices.settings.runbooks,
+        runbooks=facts.settings.runbooks,
     )

@@ -82,7 +82,7 @@ class KeptTemplate:
 
 
 @dataclass(frozen=True)
-class Choices:
+class Facts:
     """What is known of one TritonModel at one moment, and isn't in its spec."""
 
     tools_image: str
