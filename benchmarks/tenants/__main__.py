@@ -148,7 +148,7 @@ def measure(plane: ControlPlane, folder: Path, options: argparse.Namespace, say:
             limited.running(kubeconfig, folder, PROGRESS_SECONDS="5", PROMETHEUS_URL=f"http://{hostile_address}")
         )
         eventually(lambda: operator.operator.is_leader(), 60, lambda: operator.operator.log)
-        others.settle()
+        others.with_transition_times()
         others.work(3)  # the first requests are slower
         watched: scraped.Scraped | None = None
         for _ in range(max(1, round(options.seconds / options.window))):

@@ -60,7 +60,7 @@ class OtherTenants:
             threading.Thread(target=self._watch, args=(namespace,), daemon=True).start()
         time.sleep(0.3)  # until the watches are connected
 
-    def settle(self) -> None:
+    def with_transition_times(self) -> None:
         """Creates the TritonModels that stay. Returns when they have their Deployments."""
         for number in range(STEADY):
             self._api.create(model(NAMESPACES[number % 2], f"steady-{number}"))

@@ -13,7 +13,7 @@ from triton_operator.api import names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Facts, choose
-from triton_operator.render.facts import Capabilities, Settings
+from triton_operator.render.facts import Capabilities, RenderSettings
 from triton_repository_check.text import one_line
 
 from . import parsing
@@ -81,7 +81,7 @@ def render(
             ensemble=entrypoint_type == "Ensemble",
             thresholds=thresholds.effective_of(document),
             prometheus=prometheus_url.rstrip("/"),
-            settings=Settings(operator_namespace=operator_namespace),
+            settings=RenderSettings(operator_namespace=operator_namespace),
             cluster=Capabilities(openshift=openshift),
         )
         objects += rendering.render(model, choose(model, None, facts))

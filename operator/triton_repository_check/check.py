@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repository_check import collector, overrides, server_flags, versions, view
+from triton_repository_check import garbage_collection, overrides, server_flags, versions, view
 from triton_repository_check.check_table import Expected, judge
 from triton_repository_check.formats import text
 from triton_repository_check.load import load
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         health_request=options.health_request,
         lacks=tuple(options.lacks),
     )
-    with collector.paused():
+    with garbage_collection.paused():
         repository, findings = load(
             options.path,
             dict(options.model),

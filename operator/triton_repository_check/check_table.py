@@ -34,7 +34,7 @@ from triton_repository_check.rules import (
     utils,
     warmup,
 )
-from triton_repository_check.rules.base import NOTHING, Check, Expected, each_model, each_model_expected, survived
+from triton_repository_check.rules.base import NOTHING, Check, Expected, despite_faults, each_model, each_model_expected
 
 __all__ = ["CHECKS", "CODES", "Expected", "check", "judge"]
 
@@ -249,7 +249,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 def check(repository: Repository, expectations: Expected = NOTHING) -> tuple[Finding, ...]:
     """Returns the findings of all checks, sorted. A repository without models has only TR001."""
     first = tuple(layout.no_models(repository, expectations))
-    results = (survived(rule(repository, expectations), ".") for _, rule in CHECKS)
+    results = (despite_faults(rule(repository, expectations), ".") for _, rule in CHECKS)
     return first or in_order(finding for findings in results for finding in findings)
 
 

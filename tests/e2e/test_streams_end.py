@@ -28,7 +28,7 @@ DRAIN_SECONDS, EXIT_SECONDS = 12, 180
 
 @pytest.fixture(scope="module", autouse=True)
 def served(cluster: Cluster, shared_namespace: Namespace) -> None:
-    """Serves the sample with a known capacity: with enough time for streams, and as `brief` with little."""
+    """Serves the sample with a known capacity: with enough time for streams, and as `outline` with little."""
     image = cluster.sample_image("language", tokens_per_second=str(TOKENS_PER_SECOND), max_num_seqs="32")
     for name, drain, end in (("language", DRAIN_SECONDS, EXIT_SECONDS), ("brief", 1, 2)):
         rollout = {"drainSeconds": drain, "exitSeconds": end, "maxSurge": 2}

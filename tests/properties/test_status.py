@@ -15,7 +15,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from support import gen, specs
 from support.profiles import examples
 from triton_operator.api import thresholds
-from triton_operator.api.monitoring import Answer, Installed, ServerFault
+from triton_operator.api.monitoring import Installed, PrometheusAnswer, ServerFault
 from triton_operator.api.servers import IndexEntry, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
@@ -24,7 +24,7 @@ from triton_operator.pods.served import served
 from triton_operator.render import endpoint
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
-from triton_operator.status.observation import Monitoring, Observation, Scaler
+from triton_operator.status.observation import Observation, ObservedMonitoring, Scaler
 from triton_repository_check import report
 
 Json = dict[str, Any]
@@ -112,7 +112,7 @@ THRESHOLD_KEYS = st.builds(
 )
 POD_NAMES = st.sampled_from(["detection-abc-1", "detection-abc-2", "gone"])
 ANSWERS = st.builds(
-    Answer,
+    PrometheusAnswer,
     st.dictionaries(THRESHOLD_KEYS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
     st.booleans(),
     st.lists(specs.TEXT, max_size=2).map(tuple),
@@ -136,7 +136,7 @@ REFUSALS = st.dictionaries(
 def test_assess_returns_a_valid_and_stable_status(
     spec: Json, before: dict[str, str], annotations: dict[str, str], pods: list[Json], indexes: list[list[IndexEntry]],
     deployment: Json | None, autoscaler: Json | None, refused: dict[str, Problem], installed: Installed | None,
-    answer: Answer | None, has_rules: bool,
+    answer: PrometheusAnswer | None, has_rules: bool,
 ) -> None:  # fmt: skip
     status = TritonModelStatus()
     for now, written in ((NOW, before), ("2026-01-01T00:00:09.000Z", annotations)):
@@ -148,7 +148,7 @@ def test_assess_returns_a_valid_and_stable_status(
             template=gen.TEMPLATE, delivery="Copy", deployment=deployment, pods=tuple(map(Pod, pods)),
             refused=refused, requested=requested, thresholds=thresholds.effective_of(raw, requested),
             servers=ServerAnswers({p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)}),
-            scaler=Scaler(autoscaler), monitoring=Monitoring(installed, has_rules, answer=answer),
+            scaler=Scaler(autoscaler), monitoring=ObservedMonitoring(installed, has_rules, answer=answer),
         )  # fmt: skip
         for pod in observed.pods:
             assert pod.server is None or pod.server.pod == pod.name

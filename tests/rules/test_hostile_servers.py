@@ -22,7 +22,7 @@ from support.api import eventually
 from support.prometheus_process import Prometheus, running, scrape_config, serving
 from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render.facts import Facts, Settings
+from triton_operator.render.facts import Facts, RenderSettings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.rules
 
 FACTS = Facts(
     "operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 80.0},
-    settings=Settings(sample_limit=3000),
+    settings=RenderSettings(sample_limit=3000),
 )  # fmt: skip
 """With a limit that an administrator sets where tenants are hostile."""
 MIB = 1 << 20

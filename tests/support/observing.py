@@ -6,9 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from triton_operator.api.servers import ServerAnswers
-from triton_operator.status.observation import Monitoring, Observation, Scaler
+from triton_operator.status.observation import Observation, ObservedMonitoring, Scaler
 
-_PARTS: dict[str, type[Any]] = {"servers": ServerAnswers, "scaler": Scaler, "monitoring": Monitoring}
+_PARTS: dict[str, type[Any]] = {"servers": ServerAnswers, "scaler": Scaler, "monitoring": ObservedMonitoring}
 
 
 def observation(template: str, delivery: str, **seen: Any) -> Observation:

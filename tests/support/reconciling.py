@@ -7,7 +7,7 @@ from typing import Any
 
 from support import gen
 from triton_operator.api.kinds import Kind
-from triton_operator.api.monitoring import Answer, Installed
+from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.servers import RunningServer, ServerAnswers
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Cluster, Reconciler
@@ -57,7 +57,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.servers = self.prometheuses = self.loads = self.changes = self
-        self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
+        self.of_servers, self.of_prometheus = ServerAnswers(), PrometheusAnswer()
         self.waits = self.outdated = False
 
     def outcomes(self, *_: object) -> dict[str, Any]:

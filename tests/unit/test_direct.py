@@ -174,7 +174,7 @@ def test_reports_a_refusal(code: int) -> None:
     world.scale_up(UP, outcome)
     problem = outcome.refused["HorizontalPodAutoscaler"]
     assert (problem.reason, "not now" in problem.message) == ("ScaleRefused", True)
-    assert outcome.passing
+    assert outcome.outside_cause
 
 
 def test_raises_what_is_no_answer() -> None:

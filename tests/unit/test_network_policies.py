@@ -14,7 +14,7 @@ from support.api import Object
 from support.network import NODE, Network, Pod
 from triton_operator.api import names
 from triton_operator.render import Facts, render
-from triton_operator.render.facts import Settings
+from triton_operator.render.facts import RenderSettings
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE, API_SERVER, METADATA = "203.0.113.9", "172.18.0.2", "169.254.169.254"
@@ -145,7 +145,7 @@ def test_empty_list_denies_everyone() -> None:
 
 
 def test_allows_the_operator_in_another_namespace() -> None:
-    facts = Facts("operator:1", "Copy", settings=Settings(operator_namespace="serving-system"))
+    facts = Facts("operator:1", "Copy", settings=RenderSettings(operator_namespace="serving-system"))
     (policy,) = [o for o in render(gen.model(networkPolicy={}), facts) if o["kind"] == "NetworkPolicy"]
     net = Network((policy,))
     assert net.lets(Pod("serving-system", OPERATOR.labels), SERVER, 8000)

@@ -18,7 +18,7 @@ from support.api import condition
 from support.reconciling import KEY, MONITORED, Accepting, Answers, Object, reconciler
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
+from triton_operator.api.monitoring import Installed, Prometheus, PrometheusAnswer, Selection
 from triton_operator.api.servers import ChangeOutcome, IndexEntry, RunningServer, Sample, ServerAnswers, Subject
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.errors import ApiError
@@ -28,7 +28,7 @@ from triton_operator.reconcile import Cluster, Result
 from triton_operator.reconcile.pace import SPEC_BURST, SPEC_SECONDS
 from triton_operator.render import Facts, render
 from triton_operator.render.children import CHILDREN
-from triton_operator.render.facts import Capabilities, Delivery, Settings
+from triton_operator.render.facts import Capabilities, Delivery, RenderSettings
 
 
 def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
@@ -156,7 +156,7 @@ def test_a_refused_write_stops_only_what_depends_on_it() -> None:
         written, result, model = reconciled(kind)
         assert written >= everything - stopped - {kind.kind}
         assert not written & {kind.kind, *stopped}
-        assert (result.requeue, result.passing) == (True, True)
+        assert (result.requeue, result.outside_cause) == (True, True)
         assert model["kind"] == "TritonModel"
         words = condition(model, "Progressing")
         assert (words["status"], words["reason"]) == ("False", "ApplyRefused")
@@ -198,7 +198,7 @@ def test_compares_the_models_with_the_limit_in_the_settings(monkeypatch: pytest.
     everything = Selection({}, {})
     selecting = Installed((Prometheus("monitoring", "k8s", "http://p", everything, everything),))
     for limit, told in ((100, True), (10_000, False)):
-        settings = Settings(sample_limit=limit)
+        settings = RenderSettings(sample_limit=limit)
         monkeypatch.setattr(reconciling, "FACTS", replace(reconciling.FACTS, settings=settings))
         api, store, answers = Accepting(), Store(), Answers()
         store.put(gen.pod())
@@ -271,7 +271,7 @@ class Scene:
         self._now += timedelta(seconds=1)
         at = self._now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         thresholds = {"max_qps": float("inf"), **values}
-        self.answers.of_prometheus = Answer(
+        self.answers.of_prometheus = PrometheusAnswer(
             {ThresholdKey(k.replace("_", "-")): v for k, v in thresholds.items()}, at=at
         )
 
@@ -302,7 +302,7 @@ def test_thresholds_are_live_when_prometheus_has_them() -> None:
     scene.annotate(max_qps="8O")
     assert scene.reconcile()[0] == "ThresholdInvalid"
     scene.annotate(max_qps="90")
-    scene.answers.of_prometheus = Answer(error="Prometheus doesn't answer at http://prometheus")
+    scene.answers.of_prometheus = PrometheusAnswer(error="Prometheus doesn't answer at http://prometheus")
     assert scene.reconcile() == ("PrometheusUnreachable", True)
 
 
@@ -408,7 +408,7 @@ def test_adds_no_servers_if_the_autoscaler_would_remove_them(refuses: bool) -> N
     subject.reconcile(KEY)
     result = subject.reconcile(KEY)
     assert api.scaled == ([] if refuses else [3])
-    assert result.passing is refuses
+    assert result.outside_cause is refuses
 
 
 # Kinds that can't be read
@@ -477,7 +477,7 @@ def test_a_refused_configmap_stops_only_the_change_of_the_models() -> None:
     result = subject.reconcile(KEY)
     assert answers.started == [], "the next leader would not know what was begun"
     assert [s for s in store.of_kind(KEY, "Service") if s["metadata"]["name"] == gen.NAME], "it is repaired"
-    assert result.passing
+    assert result.outside_cause
     words = condition(api.answers[-1], "Progressing")
     assert words["reason"] == "ApplyRefused"
     assert "the quota is exhausted" in words["message"]

@@ -94,17 +94,17 @@ def calibrate(
     it. Deletes both at the end. Exits with 0 if there is a result, with 1 if there is none.
     """
     # The import of the client takes half a second, and other commands don't need it.
-    from . import conduct
+    from . import calibration
 
     targets = _targets(p99, ttft, tpot)
     streams = LATENCY not in targets
     if streams and protocol == "http":
         raise click.UsageError("--ttft and --tpot are measured over gRPC: leave out --protocol=http")
     protocol = protocol or ("grpc" if streams else "http")
-    inputs = conduct.Inputs(str(input_data), _read(input_data)) if input_data else conduct.Inputs()
+    inputs = calibration.Inputs(str(input_data), _read(input_data)) if input_data else calibration.Inputs()
     resources = {"cpu": load_cpu, "memory": load_memory}
-    plan = conduct.Plan(name, Goal(targets, limit=limit), start_limit, protocol, inputs, load_image, resources)
-    raise SystemExit(conduct.calibrate(plan, namespace, context, apply_, svg, form))
+    plan = calibration.Plan(name, Goal(targets, limit=limit), start_limit, protocol, inputs, load_image, resources)
+    raise SystemExit(calibration.calibrate(plan, namespace, context, apply_, svg, form))
 
 
 def _targets(p99: float | None, ttft: float | None, tpot: float | None) -> dict[str, float]:

@@ -53,7 +53,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Measurement:
     """What the load generator measured: the fields of a Point. No `sent`: no request was late."""
 
     sent: float | None
@@ -108,7 +108,7 @@ def check_inputs(text: str, has_file: bool, streams: bool = False) -> None:
         )
 
 
-def idle(load: Load, run: Run) -> Answer:
+def idle(load: Load, run: Run) -> Measurement:
     """Returns the measurement of single requests to an idle server. Raises LoadError if they aren't answered."""
     requests = _SINGLE_STREAMS if load.streams else _SINGLE_REQUESTS
     options = f"--requests={requests}", f"--seconds={_IDLE_SECONDS}"
@@ -118,7 +118,7 @@ def idle(load: Load, run: Run) -> Answer:
     return answer
 
 
-def impossible(goal: Goal, single: Answer) -> str:
+def impossible(goal: Goal, single: Measurement) -> str:
     """Returns why no rate can meet the targets if single requests to an idle server have this result; "" if one may."""
     for kind, target in goal.targets.items():
         if kind not in single.latencies:
@@ -129,7 +129,7 @@ def impossible(goal: Goal, single: Answer) -> str:
     return ""
 
 
-def answer_seconds(goal: Goal, single: Answer) -> float:
+def answer_seconds(goal: Goal, single: Measurement) -> float:
     """Returns how long a stream lasts at the targets, in seconds; 0 for a model with one response.
 
     `single`: the measurement of single requests. It replaces a target that isn't given.
@@ -154,12 +154,12 @@ def measure(load: Load, run: Run, step: Step) -> Point:
     )  # fmt: skip
 
 
-def _read(text: str) -> Answer:
+def _read(text: str) -> Measurement:
     last = text.strip().rpartition("\n")[2]
     try:
         fields: dict[str, Any] = json.loads(last[:MAX_BYTES])
         sent = fields.get("sent")
-        return Answer(
+        return Measurement(
             None if sent is None else float(sent),
             {kind: _latency(value) for kind, value in fields["latencies"].items() if kind in NAMES},
             int(fields["requests"]),

@@ -16,7 +16,7 @@ from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_operator.render import expectations
 from triton_operator.render import overrides as spec_models
-from triton_repository_check import collector, formats, overrides, server_flags, versions
+from triton_repository_check import formats, garbage_collection, overrides, server_flags, versions
 from triton_repository_check.check_table import CODES, Expected, judge
 from triton_repository_check.files import Store
 from triton_repository_check.findings import Finding, Severity, in_order
@@ -114,7 +114,7 @@ class _Cores(click.ParamType[float]):
     show_default=True,
     help="Timeout of --with-server.",
 )
-@collector.paused()
+@garbage_collection.paused()
 def validate(
     target: str | None,
     path: str | None,
@@ -166,7 +166,7 @@ def validate(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Unchecked(f"can't write the findings: {error.strerror}") from None
     bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
-    del repository  # before the garbage collector runs again
+    del repository  # before the garbage garbage_collection runs again
     sys.exit(BAD if any(finding.severity in bad for finding in findings) else 0)
 
 

@@ -102,7 +102,7 @@ class ServerFault:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PrometheusAnswer:
     """The answer of one Prometheus about a TritonModel. Comparisons ignore `at`.
 
     - `values`: the thresholds that its rules use.

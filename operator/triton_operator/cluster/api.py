@@ -117,7 +117,7 @@ class KubernetesApi:
             token = page["metadata"].get("continue")
             if not token:
                 return
-            limit = pages.following(limit, len(items), len(data))
+            limit = pages.next_limit(limit, len(items), len(data))
 
     @contextlib.contextmanager
     def watch(

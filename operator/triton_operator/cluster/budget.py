@@ -14,18 +14,18 @@ class Budget:
     """Counts the memory of each namespace's objects. Not thread-safe.
 
     All objects together take about `room` bytes, and never more than twice that. When they take more than `room`, only
-    the brief of a new object fits in the namespaces that use the most memory.
+    the outline of a new object fits in the namespaces that use the most memory.
     """
 
     def __init__(self, room: int) -> None:
         self._room, self._shares = room, Shares(room)
 
     def fit(self, key: Key, entry: Entry, last: Entry | None) -> Entry:
-        """Returns the state to store in place of `last`: `entry`, or its brief if the namespace has no room for it."""
+        """Returns the state to store in place of `last`: `entry`, or its outline if the namespace has no room."""
         self.give_back(key, last)
         grows = last is None or last.crowded or entry.memory > last.memory
         if grows and not self._shares.may_take(namespace_of(key), entry.memory):
-            entry = entry.in_brief()
+            entry = entry.in_outline()
         self.charge(key, entry)
         return entry
 

@@ -13,12 +13,12 @@ from triton_operator.api import kinds, names
 
 from . import shallow
 from .shallow import Size, size
-from .slim import brief, slim
+from .stored_fields import outline, without_unused
 
 Object = dict[str, Any]
 LARGEST = 256 << 10
-"""Maximum size of a TritonModel without its status, in bytes of JSON. Of a larger one, only `brief` is stored. Children
-may be larger, because one spec field can appear in several of them."""
+"""Maximum size of a TritonModel without its status, in bytes of JSON. Of a larger one, only `outline` is stored.
+Children may be larger, because one spec field can appear in several of them."""
 _LARGEST_STATUS = 512 << 10
 _EACH = 1 << 10
 """Memory of a stored object in addition to its JSON, in bytes."""
@@ -26,7 +26,7 @@ _EACH = 1 << 10
 
 @dataclass(frozen=True)
 class Large:
-    """An object of which only `brief` is stored, and the size of its JSON.
+    """An object of which only `outline` is stored, and the size of its JSON.
 
     `crowded`: whether the reason is that its namespace uses more than its share of the memory, and not its own size.
     """
@@ -43,9 +43,9 @@ class Entry:
 
     - `body`: its JSON, compressed to a third. Python objects would take about ten times as much memory as the JSON.
     - `controller`: uid of its controller.
-    - `large`: its size if only `brief` is stored, otherwise None. `crowded`: see Large.
+    - `large`: its size if only `outline` is stored, otherwise None. `crowded`: see Large.
     - `ended`: whether it is a pod that has ended.
-    - `seen`: cached result of `Store.map_kind`.
+    - `mapped`: cached result of `Store.map_kind`.
     """
 
     uid: str
@@ -55,7 +55,7 @@ class Entry:
     large: Size | None = None
     crowded: bool = False
     ended: bool = False
-    seen: Any = None
+    mapped: Any = None
 
     @classmethod
     def of(cls, obj: Object, controller: str) -> Entry:
@@ -79,12 +79,12 @@ class Entry:
         """Bytes."""
         return len(self.body) + _EACH
 
-    def in_brief(self) -> Entry:
+    def in_outline(self) -> Entry:
         """This state without the parts that need much memory, such as the models in the status."""
-        small = brief(self.object)
+        small = outline(self.object)
         small.get("status", {}).pop("models", None)
         large = self.large or size(self._json)
-        return dataclasses.replace(self, body=_packed(_dumps(small)), large=large, crowded=True, seen=None)
+        return dataclasses.replace(self, body=_packed(_dumps(small)), large=large, crowded=True, mapped=None)
 
     @property
     def object(self) -> Object:
@@ -103,14 +103,14 @@ def _packed(text: bytes) -> bytes:
 
 
 def _text(obj: Object) -> tuple[bytes, Size | None]:
-    """Returns the JSON to store, and the object's size if it is too large, so that only `brief` is stored."""
+    """Returns the JSON to store, and the object's size if it is too large, so that only `outline` is stored."""
     large: Size | None = obj.get(shallow.TOO_LARGE)
     if large is None:
-        text = _dumps(slim(obj))
+        text = _dumps(without_unused(obj))
         if obj["kind"] != names.KIND or _fits(obj, size(text)):
             return text, None
         large = size(text)
-    small = brief(obj)
+    small = outline(obj)
     if not _status(obj).fits(_LARGEST_STATUS):
         small["status"] = {}
     return _dumps(small), large
@@ -119,7 +119,7 @@ def _text(obj: Object) -> tuple[bytes, Size | None]:
 def _fits(model: Object, total: Size) -> bool:
     if total.fits(LARGEST):
         return True
-    rest = size(_dumps(slim({**model, "status": {}})))
+    rest = size(_dumps(without_unused({**model, "status": {}})))
     return rest.fits(LARGEST) and _status(model).fits(_LARGEST_STATUS)
 
 

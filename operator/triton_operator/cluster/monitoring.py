@@ -23,7 +23,7 @@ _PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
 """Allows no segment `.` or `..`, and no query."""
 
 
-class Monitoring:
+class MonitoringResources:
     """The cluster's Prometheuses and namespaces at the last `refresh`, as `installed`.
 
     `namespaces`: the namespaces whose Prometheus resources the operator uses. Users who may create a Prometheus

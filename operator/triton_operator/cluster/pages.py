@@ -20,6 +20,6 @@ def smaller(limit: int) -> int:
     return max(1, limit // 4)
 
 
-def following(limit: int, count: int, size: int) -> int:
+def next_limit(limit: int, count: int, size: int) -> int:
     """Returns the limit for the next page after a page of `count` objects and `size` bytes with this `limit`."""
     return max(1, min(MAX_LIMIT, limit * _GROWTH, count * _AIM // max(size, 1)))

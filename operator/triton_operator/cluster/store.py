@@ -30,7 +30,7 @@ class Store:
     etcd.
 
     All objects together take about `room` bytes, and never more than twice that. When they take more than `room`, the
-    store keeps only `brief` of new objects in the namespaces that use the most memory, until a listing finds room.
+    store keeps only `outline` of new objects in the namespaces that use the most memory, until a listing finds room.
     """
 
     def __init__(self, room: int = 96 << 20) -> None:
@@ -161,16 +161,16 @@ class Store:
                 if k == kind and not entry.large
             ]
         for key, entry in entries:
-            if entry.seen is None:
+            if entry.mapped is None:
                 try:
-                    entry.seen = function(entry.object)
+                    entry.mapped = function(entry.object)
                 except Exception:
                     _log.exception("failed to read the %s of %s", kind, key)
-                    entry.seen = _UNREADABLE
-        return [(key, entry.seen) for key, entry in entries if entry.seen is not _UNREADABLE]
+                    entry.mapped = _UNREADABLE
+        return [(key, entry.mapped) for key, entry in entries if entry.mapped is not _UNREADABLE]
 
     def large(self, key: Key, uid: str) -> list[Large]:
-        """Returns the objects of the TritonModel with this uid of which only `brief` is stored, including itself."""
+        """Returns the objects of the TritonModel with this uid of which only `outline` is stored, including itself."""
         with self._lock:
             group = self._table.group(key).items()
             entries = [(object_id, e) for object_id, e in group if e.large and uid in (e.uid, e.controller)]

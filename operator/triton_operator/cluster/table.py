@@ -101,7 +101,7 @@ class Table:
         return listing
 
     def fit(self, key: Key, object_id: ObjectId, entry: Entry) -> Entry:
-        """Returns the state of a listing to store: `entry`, or its brief if the namespace has no room for it."""
+        """Returns the state of a listing to store: `entry`, or its outline if the namespace has no room for it."""
         return self._budget.fit(key, entry, self.group(key).get(object_id))
 
     def replace(self, listing: OpenListing, entries: Listed, unreadable: Collection[str]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_operator.shares import Shares
 
-from .triton import Answer
+from .triton import IndexAnswer
 
 TOTAL_BYTES = 16 << 20
 """If all answers together take more, each namespace is limited to its share. The answer of a server with 50 models
@@ -18,7 +18,7 @@ takes about 10 KiB."""
 class _Entry:
     """An answer, its size in bytes, and the number of servers of the TritonModel that give it."""
 
-    answer: Answer
+    answer: IndexAnswer
     size: int
     servers: int = 0
 
@@ -28,9 +28,9 @@ class AnswerCache:
 
     def __init__(self, total: int = TOTAL_BYTES) -> None:
         self._shares = Shares(total)
-        self._entries: dict[str, dict[Answer, _Entry]] = {}
+        self._entries: dict[str, dict[IndexAnswer, _Entry]] = {}
 
-    def add(self, key: str, answer: Answer) -> Answer | None:
+    def add(self, key: str, answer: IndexAnswer) -> IndexAnswer | None:
         """Adds the answer of one server of the TritonModel `key`.
 
         Returns the stored answer, which stays until `release`; None if the namespace has no room.
@@ -46,7 +46,7 @@ class AnswerCache:
         entry.servers += 1
         return entry.answer
 
-    def release(self, key: str, answer: Answer) -> None:
+    def release(self, key: str, answer: IndexAnswer) -> None:
         """Removes the answer of one server. The last server frees the memory."""
         entries = self._entries[key]
         entry = entries[answer]
@@ -58,7 +58,7 @@ class AnswerCache:
             del self._entries[key]
 
 
-def size_of(answer: Answer) -> int:
+def size_of(answer: IndexAnswer) -> int:
     """Returns the memory that an answer takes, in bytes."""
     entries = (*answer.index, *answer.unloaded)
     size = sum(sys.getsizeof(entry) for entry in entries)

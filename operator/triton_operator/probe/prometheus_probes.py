@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from triton_operator.api.monitoring import Answer
+from triton_operator.api.monitoring import PrometheusAnswer
 from triton_operator.api.status import timestamp
 
 from .credentials import Headers
@@ -52,7 +52,7 @@ class _Reader:
     """
 
     metrics: frozenset[str]
-    reported: Answer | None = None
+    reported: PrometheusAnswer | None = None
     waits: bool = True
 
 
@@ -112,7 +112,7 @@ class PrometheusProbes:
         self._due_now: deque[str] = deque()
         self._wake: Callable[[], None] = lambda: None
 
-    def track(self, key: Key, url: str, metrics: frozenset[str] = frozenset()) -> Answer:
+    def track(self, key: Key, url: str, metrics: frozenset[str] = frozenset()) -> PrometheusAnswer:
         """Returns the last answer of the Prometheus at `url` about the TritonModel `key` and these metrics.
 
         From now on polls this Prometheus for `key`, and no other.
@@ -291,13 +291,13 @@ def _ask(client: Client, metrics: Collection[str]) -> tuple[Mapping[Key, Values]
     return client.thresholds(), client.metrics(metrics)
 
 
-def _answer(source: _Source, key: Key, metrics: frozenset[str]) -> Answer:
+def _answer(source: _Source, key: Key, metrics: frozenset[str]) -> PrometheusAnswer:
     if not source.at:
-        return Answer()
+        return PrometheusAnswer()
     if source.error:
-        return Answer(error=source.error, at=source.at)
+        return PrometheusAnswer(error=source.error, at=source.at)
     alerts = source.alerts.get(key, Alerts())
-    return Answer(
+    return PrometheusAnswer(
         source.values.get(key, {}),
         metrics=frozenset(metric for metric in metrics if (key, metric) in source.measured),
         uncounted=alerts.uncounted,

@@ -10,7 +10,7 @@ import random
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from .triton import Answer
+from .triton import IndexAnswer
 
 K = TypeVar("K", bound=Hashable)
 _FIRST_SECONDS = 0.5
@@ -52,7 +52,7 @@ class Schedule(Generic[K]):
         return self._entries.get(key) == number
 
 
-def server_delay(answer: Answer | None, repeats: int, rest_seconds: float) -> float:
+def server_delay(answer: IndexAnswer | None, repeats: int, rest_seconds: float) -> float:
     """Returns the seconds until a server is polled again: `rest_seconds` if all its models are ready.
 
     - `answer`: the last answer; None if it wasn't usable.

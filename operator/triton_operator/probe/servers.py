@@ -16,7 +16,7 @@ from .answer_cache import AnswerCache
 from .fetch import FetchError, HttpClient, UnusableError
 from .lanes import Lanes
 from .schedule import Schedule, server_delay, unready_delay, wait
-from .triton import READY, Answer, repository_index
+from .triton import READY, IndexAnswer, repository_index
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _NO_ROOM = (
     "can't be stored: the stored answers of the servers in this namespace already use the namespace's share of the "
     "operator's memory"
 )
-Read = Callable[[HttpClient, str], Awaitable[Answer]]
+Read = Callable[[HttpClient, str], Awaitable[IndexAnswer]]
 Count = Callable[[HttpClient, str, str], Awaitable[Uncounted]]
 RunsOnCpu = Callable[[HttpClient, str, str], Awaitable[bool]]
 SaysNotReady = Callable[[HttpClient, str, str], Awaitable[bool]]
@@ -52,7 +52,7 @@ class _Target:
     rest_seconds: float
     entrypoint: str = ""
     gpu_models: tuple[str, ...] = ()
-    answer: Answer | None = None
+    answer: IndexAnswer | None = None
     uncounted: Uncounted = ()
     on_cpu: str | None = None
     readiness: str = ""
@@ -243,7 +243,7 @@ class ServerProbes:
         if changed:
             self._on_change(target.key)
 
-    async def _uncounted(self, client: HttpClient, target: _Target, answer: Answer) -> Uncounted:
+    async def _uncounted(self, client: HttpClient, target: _Target, answer: IndexAnswer) -> Uncounted:
         """Returns the uncounted models of a server; the last ones if it doesn't answer."""
         if self._count is None or not target.entrypoint or not answer.all_ready:
             return target.uncounted
@@ -253,7 +253,7 @@ class ServerProbes:
             _log.debug("no statistics from %s: %s", target.server.pod, error)
             return target.uncounted
 
-    async def _on_cpu(self, client: HttpClient, target: _Target, answer: Answer) -> str | None:
+    async def _on_cpu(self, client: HttpClient, target: _Target, answer: IndexAnswer) -> str | None:
         """Returns the model that runs on the CPU although Triton prefers a GPU for it, as in `_Target.on_cpu`."""
         loaded = {entry.name for entry in answer.index if entry.state == READY}
         model = next((name for name in target.gpu_models if name in loaded), None)
@@ -270,7 +270,7 @@ class ServerProbes:
         target: _Target,
         server: RunningServer,
         changes: int,
-        answer: Answer | None,
+        answer: IndexAnswer | None,
         unusable: str,
         uncounted: Uncounted,
         on_cpu: str | None,
@@ -295,7 +295,7 @@ class ServerProbes:
                     del self._silent[target.key]
             return pending or state != _state(target)
 
-    def _set(self, target: _Target, answer: Answer | None, unusable: str) -> None:
+    def _set(self, target: _Target, answer: IndexAnswer | None, unusable: str) -> None:
         """Stores the last answer of this server, if there is room for it."""
         target.unusable = unusable
         if answer == target.answer:

@@ -23,7 +23,7 @@ READY = "READY"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class IndexAnswer:
     """The answer of a server about its models.
 
     - `index`: the models that should be loaded.
@@ -36,14 +36,14 @@ class Answer:
     """The models that a client or the operator has unloaded."""
 
 
-async def repository_index(client: HttpClient, address: str) -> Answer:
+async def repository_index(client: HttpClient, address: str) -> IndexAnswer:
     """Returns the models in the repository index of the server at `address` (host:port). Raises FetchError."""
     body = await fetch(client, "POST", f"http://{address}/v2/repository/index", LIMITS)
     with client.taking_time():
         return parse(body)
 
 
-def parse(body: bytes) -> Answer:
+def parse(body: bytes) -> IndexAnswer:
     """Parses an answer, which may not come from Triton.
 
     Raises UnusableError, whose message contains no text from the answer.
@@ -61,7 +61,7 @@ def parse(body: bytes) -> Answer:
     unloaded = tuple(entry for entry in entries if entry.reason == UNLOADED)[:MAX_ENTRIES]
     if len(index) > MAX_ENTRIES:
         raise UnusableError(f"lists more than {MAX_ENTRIES} models that should be loaded")
-    return Answer(index, bool(items) and all(entry.state == READY for entry in index), unloaded)
+    return IndexAnswer(index, bool(items) and all(entry.state == READY for entry in index), unloaded)
 
 
 def _entry(entry: Any, store: Callable[[str], str]) -> IndexEntry:

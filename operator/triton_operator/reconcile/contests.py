@@ -72,14 +72,14 @@ class Contested:
     - `writes`: what is written now. `set_back`: the places of those that undo a change by another writer.
     - `held`: what waits.
     - `contests`: those of now.
-    - `again`: the seconds until this changes; None if there is no contest.
+    - `requeue_after`: the seconds until this changes; None if there is no contest.
     """
 
     writes: tuple[Apply | Delete, ...]
     set_back: tuple[Place, ...] = ()
     held: tuple[HeldBack, ...] = ()
     contests: Mapping[Place, Contest] = field(default_factory=dict)
-    again: float | None = None
+    requeue_after: float | None = None
 
 
 def hold_back(

@@ -61,7 +61,7 @@ class Decision:
     left_out: Mapping[str, tuple[NewerField, ...]] = field(default_factory=dict)
 
     @property
-    def template(self) -> str:
+    def template_hash(self) -> str:
         """The hash of the desired pod template."""
         return _template(self.desired)
 
@@ -161,8 +161,8 @@ def _write_children(_: Snapshot, decision: Decision) -> Iterator[Step]:
     contested = decision.contested
     if contested.writes or contested.held:
         yield WriteChildren(contested.writes, contested.set_back, contested.held)
-    if contested.again is not None:
-        yield ReconcileAfter(contested.again)
+    if contested.requeue_after is not None:
+        yield ReconcileAfter(contested.requeue_after)
 
 
 def _change_models(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:

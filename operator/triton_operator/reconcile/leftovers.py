@@ -68,7 +68,7 @@ class LeftoverCollector:
         except ApiError as error:
             if error.unanswered:
                 raise
-            outcome.passing = outcome.passing or error.transient
+            outcome.outside_cause = outcome.outside_cause or error.transient
             outcome.blocked = {identity(obj): _leftover_problem(obj, error.message) for obj in left}
 
     def clean_up(self, key: str) -> float:

@@ -50,11 +50,11 @@ class Outcome:
     - `writers`: the paths and the field managers of other writers, see `Contest`.
     - `eviction`: what became of the eviction of a server; None if none was due.
     - `cleaned_up`: uid of the Deployment whose leftover pods are deleted, "" if none were looked for.
-    - `passing`: a write was refused for a cause outside of the object, which may end at any moment: permissions, a
-      quota, or a webhook that is down.
+    - `outside_cause`: a write was refused for a cause outside of the object, which may end at any moment:
+      permissions, a quota, or a webhook that is down.
     - `blocked`: leftovers of a deleted TritonModel, each with its problem. `grace`: the remaining seconds in which they
       are left to Kubernetes' garbage collector.
-    - `again`: seconds after which to reconcile again; None if the watches report every change.
+    - `requeue_after`: seconds after which to reconcile again; None if the watches report every change.
     """
 
     hidden: Collection[str] = ()
@@ -68,14 +68,14 @@ class Outcome:
     writers: dict[Place, tuple[str, str]] = field(default_factory=dict)
     eviction: Eviction | None = None
     cleaned_up: str = ""
-    passing: bool = False
+    outside_cause: bool = False
     blocked: Mapping[Identity, Problem] = field(default_factory=dict)
     grace: float = 0
-    again: float | None = None
+    requeue_after: float | None = None
 
     def reconcile_after(self, seconds: float | None) -> None:
         """Reconciles again after `seconds`, or earlier; None: no need."""
-        self.again = min((s for s in (self.again, seconds) if s is not None), default=None)
+        self.requeue_after = min((s for s in (self.requeue_after, seconds) if s is not None), default=None)
 
     def attempt(self, kind: str, action: str, step: Callable[[], T], otherwise: T) -> T:
         """Returns the result of `step`, or `otherwise` if the API server refuses it.
@@ -97,7 +97,7 @@ class Outcome:
         """
         if error.unanswered:
             raise error
-        self.passing = self.passing or error.code == 403 or error.transient
+        self.outside_cause = self.outside_cause or error.code == 403 or error.transient
         self.refused.setdefault(kind, Problem(reason, secrets.redact(message, self.hidden)))
 
     def remember(self, memory: Memory, now: datetime) -> Memory:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from triton_operator.api import kinds, names, server_access, thresholds
-from triton_operator.api.monitoring import Answer, Installed
+from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.series import series_by_threshold
 from triton_operator.api.servers import Index, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
@@ -153,7 +153,7 @@ class SnapshotReader:
         deployments = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
         return next((d for d in deployments if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
 
-    def _answer(self, model: TritonModel, url: str) -> Answer | None:
+    def _answer(self, model: TritonModel, url: str) -> PrometheusAnswer | None:
         if not url:
             self._prober.prometheuses.forget(model.key)
             return None

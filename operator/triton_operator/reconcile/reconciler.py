@@ -49,14 +49,14 @@ class Result:
     - `requeue`: reconcile again with backoff, because a write was refused.
     - `requeue_after`: seconds after which to reconcile again; None if the watches report every change.
     - `written`: versions of the objects that this reconcile wrote. Their events need no reconcile.
-    - `passing`: a write was refused for a cause that may end at any moment, see `Outcome`.
+    - `outside_cause`: a write was refused for a cause that may end at any moment, see `Outcome`.
     - `failed`: there was an exception that nothing expects: a fault of the operator.
     """
 
     requeue: bool = False
     requeue_after: float | None = None
     written: frozenset[str] = frozenset()
-    passing: bool = False
+    outside_cause: bool = False
     failed: bool = False
 
 
@@ -144,7 +144,13 @@ class Reconciler:
         after, now = self._reader.after_writes(snapshot), self._clock()
         self._memories[key] = self._reporter.report_repairs(after, self._memory(key))
         self._memories[key] = self._reporter.report(after, decision, outcome, self._memory(key), now, log)
-        return Result(bool(outcome.refused), outcome.again, frozenset(outcome.states), outcome.passing, outcome.failed)
+        return Result(
+            requeue=bool(outcome.refused),
+            requeue_after=outcome.requeue_after,
+            written=frozenset(outcome.states),
+            outside_cause=outcome.outside_cause,
+            failed=outcome.failed,
+        )
 
     def _memory(self, key: str) -> Memory:
         return self._memories.get(key) or Memory()

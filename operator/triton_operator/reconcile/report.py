@@ -16,7 +16,7 @@ from triton_operator.render import endpoint
 from triton_operator.render.facts import KeptTemplate
 from triton_operator.status.assess import all_pods_exist, assess
 from triton_operator.status.conditions import is_urgent
-from triton_operator.status.observation import Monitoring, Observation, Scaler
+from triton_operator.status.observation import Observation, ObservedMonitoring, Scaler
 from triton_operator.status.threshold_live import outdated
 
 from . import load_models
@@ -144,7 +144,7 @@ def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory
     unreadable = {kind: problem for kind, problem in snapshot.unreadable.items() if is_needed(kind, model)}
     contested, noted = problems(memory.contests, snapshot.time)
     return Observation(
-        template=decision.template,
+        template=decision.template_hash,
         delivery=facts.delivery,
         kubernetes=facts.cluster.kubernetes,
         selector=names.selector(model.name),
@@ -179,7 +179,7 @@ def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory
             prometheus=facts.prometheus,
             scaling=scaling_status(decision.scale, snapshot.before.autoscaling, now),
         ),
-        monitoring=Monitoring(
+        monitoring=ObservedMonitoring(
             installed=snapshot.installed,
             has_rules=bool(facts.entrypoint),
             sample_limit=facts.settings.sample_limit,

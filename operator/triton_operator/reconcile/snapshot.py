@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from triton_operator.api.kinds import Kind
-from triton_operator.api.monitoring import Answer, Installed
+from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.servers import ChangeOutcome, History, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import Thresholds
@@ -74,7 +74,7 @@ class Snapshot:
     unreadable: Mapping[str, Problem]
     facts: Facts
     installed: Installed | None
-    answer: Answer | None
+    answer: PrometheusAnswer | None
     servers: ServerAnswers
     histories: Mapping[str, History] | None
     changes: Mapping[str, ChangeOutcome]

@@ -31,7 +31,7 @@ class Models:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RenderSettings:
     """What the operator's settings say about the rendered objects."""
 
     operator_namespace: str = names.FIELD_MANAGER
@@ -108,6 +108,6 @@ class Facts:
     """The number of servers of a new Deployment that an autoscaler scales; None for the default."""
     autoscaler_floor: int = 0
     """minReplicas of the autoscaler if the engine Direct has raised it."""
-    settings: Settings = Settings()
+    settings: RenderSettings = RenderSettings()
     cluster: Capabilities = Capabilities()
     template: NewTemplate | KeptTemplate = NewTemplate()

@@ -21,7 +21,8 @@ from triton_operator.pods import Pod
 from triton_operator.probe import Prober
 from triton_operator.probe.credentials import headers
 from triton_operator.reconcile import Reconciler
-from triton_operator.render import Facts, facts
+from triton_operator.render import Facts
+from triton_operator.render.facts import RenderSettings
 
 from . import health
 from .discovery import Discovery
@@ -160,7 +161,7 @@ class App:
     def _make_reconciler(self) -> Reconciler:
         defaults = Facts(
             self._settings.tools_image,
-            settings=facts.Settings(
+            settings=RenderSettings(
                 operator_namespace=self._settings.namespace,
                 metrics_job=self._settings.metrics_job,
                 sample_limit=self._settings.sample_limit,

@@ -12,7 +12,7 @@ from triton_operator.api import kubernetes_versions
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
-from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.monitoring import MonitoringResources
 from triton_operator.cluster.nodes import Nodes
 from triton_operator.reconcile import Cluster
 
@@ -44,7 +44,7 @@ class Discovery:
     ) -> None:
         self._listing, self._leads, self._on_kinds, self._on_monitoring = listing, leads, on_kinds, on_monitoring
         self._seconds, self._url = settings.discovery_seconds, settings.prometheus_url.rstrip("/")
-        self._monitoring = Monitoring(api, settings.prometheus_namespaces)
+        self._monitoring = MonitoringResources(api, settings.prometheus_namespaces)
         self._nodes, self._nodes_at = Nodes(api), 0.0
         self._now = asyncio.Event()
 

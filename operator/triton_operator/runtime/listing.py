@@ -13,8 +13,8 @@ from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.nodes import kubernetes_version
 from triton_operator.cluster.objects import controller
-from triton_operator.cluster.slim import brief
 from triton_operator.cluster.store import Store
+from triton_operator.cluster.stored_fields import outline
 from triton_operator.render.children import CHILDREN, CONDITIONAL, KINDS
 from triton_operator.render.facts import Capabilities
 
@@ -184,7 +184,7 @@ class Listing:
         """
         # The pages end before the other requests: etcd keeps their state for five minutes only.
         listed = self._api.list(kind, namespace, names.UNMANAGED_SELECTOR, metadata=True)
-        for child, owner in [(brief(child), owner) for child in listed if (owner := controller(child))]:
+        for child, owner in [(outline(child), owner) for child in listed if (owner := controller(child))]:
             if child["metadata"]["name"] not in names.of_children(owner["name"]):
                 yield child
                 continue

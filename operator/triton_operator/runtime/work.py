@@ -100,7 +100,7 @@ class Workers:
             _log.warning("the reconcile failed and will be retried: %s", error.message, extra={"key": key})
             self._retry_after[key] = error.retry_after
             if error.code == 403:
-                return Result(requeue=True, passing=True)
+                return Result(requeue=True, outside_cause=True)
         except Exception:
             self._metrics.reconciles.labels("error").inc()
             _log.exception("the reconcile failed and will be retried", extra={"key": key})
@@ -128,7 +128,7 @@ class Workers:
         self._woken.discard(key)
         if result is None:
             return
-        if result.passing:
+        if result.outside_cause:
             self._refused.setdefault(key)
         elif key in self._refused:
             del self._refused[key]

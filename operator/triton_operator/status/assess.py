@@ -34,7 +34,7 @@ from triton_repository_check.report import Report
 
 from . import calibration, counting, faults, thresholds
 from .autoscaler_active import autoscaler_active
-from .conditions import condition, settle
+from .conditions import condition, with_transition_times
 from .kstatus import COMPLETE, kstatus
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .monitoring_available import monitoring_available
@@ -94,14 +94,14 @@ def assess(
         _progressing(observed, living, current, ready, problem),
         _models_loaded(model, models, problem, observed.servers, ready),
         threshold_live(model, observed, limits, live, now),
-        counting.scales(autoscaler_active(model, observed), observed, entrypoint),
-        counting.alerts(monitoring_available(model, observed, models), observed, entrypoint),
+        counting.with_uncounted_entrypoint(autoscaler_active(model, observed), observed, entrypoint),
+        counting.with_uncounted_models(monitoring_available(model, observed, models), observed, entrypoint),
     ]
     noted = [_with_notes(c, observed) for c in conditions if c]
     digests = sorted({p.model_digest for p in current} - {""})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
-        conditions=settle(
+        conditions=with_transition_times(
             before.conditions,
             [*noted, *(c for progressing in noted if progressing.type == PROGRESSING for c in kstatus(progressing))],
             now[:19] + "Z",
@@ -211,7 +211,7 @@ def unread(
     ]
     return before.model_copy(
         update={
-            "conditions": settle(before.conditions, conditions, now, generation),
+            "conditions": with_transition_times(before.conditions, conditions, now, generation),
             "observed_generation": generation,
             "replicas": len(living),
             "ready_replicas": len(ready),
@@ -230,7 +230,7 @@ def held(before: TritonModelStatus, step: Problem, now: str) -> TritonModelStatu
         others = [condition(READY, "False", step.reason, step.message), *others]
     conditions = [*others, progressing, *kstatus(progressing)]
     return before.model_copy(
-        update={"conditions": settle(before.conditions, conditions, now, before.observed_generation)}
+        update={"conditions": with_transition_times(before.conditions, conditions, now, before.observed_generation)}
     )
 
 
@@ -276,7 +276,7 @@ def _ready(
 ) -> Condition:
     if ready:
         answers = condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
-        return faults.ready(answers, observed.monitoring.answer, ready, observed.servers.on_cpu)
+        return faults.with_faults(answers, observed.monitoring.answer, ready, observed.servers.on_cpu)
     if observed.deployment and desired_replicas(observed.deployment) == 0:
         return condition(READY, "False", "ScaledToZero", _TO_ZERO)
     cause = problem or (step_of(current[0]) if current else _STARTING)

@@ -33,7 +33,7 @@ class Transition:
 
 
 def condition(kind: str, status: Truth, reason: str, message: str) -> Condition:
-    """Returns a condition without the fields that depend on the previous one; `settle` adds those."""
+    """Returns a condition without the fields that depend on the previous one; `with_transition_times` adds those."""
     return Condition(type=kind, status=status, reason=word(reason), message=_cut(message))
 
 
@@ -48,7 +48,9 @@ def _cut(message: str) -> str:
     return message if len(message) <= _MESSAGE_MAX else message[: _MESSAGE_MAX - 1] + "…"
 
 
-def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int) -> list[Condition]:
+def with_transition_times(
+    before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int
+) -> list[Condition]:
     """Returns `now` with the generation, and `time` as the last transition of conditions with a new status."""
     previous = {c.type: c for c in before}
     out = []

@@ -14,7 +14,7 @@ NOT_COUNTED = "RequestsNotCounted"
 _QUEUE = "its queue gets shorter, but its counters are 0"
 
 
-def alerts(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
+def with_uncounted_models(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
     """Returns MonitoringAvailable: `before`, or False if it isn't a problem itself and a model isn't counted."""
     uncounted = _uncounted(observed)
     if before is None or before.status == "False" or not uncounted:
@@ -32,7 +32,7 @@ def alerts(before: Condition | None, observed: Observation, entrypoint: str) -> 
     )  # fmt: skip
 
 
-def scales(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
+def with_uncounted_entrypoint(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
     """Returns AutoscalerActive: `before`, or False if it isn't a problem itself and the entry model isn't counted.
 
     It isn't False with a capacity in something else than requests, such as streams.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from triton_operator.api.monitoring import Answer, ServerFault
+from triton_operator.api.monitoring import PrometheusAnswer, ServerFault
 from triton_operator.api.status import GPU_NOT_USED, READY, SERVER_FAILS, SERVER_HANGS, Condition
 from triton_operator.pods import Pod
 
@@ -13,7 +13,9 @@ from .conditions import condition
 _MAX_DESCRIBED = 3
 
 
-def ready(before: Condition, answer: Answer | None, pods: Sequence[Pod], on_cpu: Mapping[str, str]) -> Condition:
+def with_faults(
+    before: Condition, answer: PrometheusAnswer | None, pods: Sequence[Pod], on_cpu: Mapping[str, str]
+) -> Condition:
     """Returns Ready: `before`, or with what is wrong with the ready `pods`. It stays True.
 
     - `answer`: names the models that answer nothing.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.monitoring import Answer, Installed
+from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import AutoscalingStatus, RepairStatus
 from triton_operator.api.thresholds import ThresholdKey, Thresholds
@@ -48,7 +48,7 @@ class Scaler:
 
 
 @dataclass(frozen=True)
-class Monitoring:
+class ObservedMonitoring:
     """What evaluates the rules of the TritonModel."""
 
     installed: Installed | None = None
@@ -57,7 +57,7 @@ class Monitoring:
     """Whether there is a PrometheusRule."""
     sample_limit: int = names.SAMPLE_LIMIT
     """The maximum number of samples of one scrape of a server."""
-    answer: Answer | None = None
+    answer: PrometheusAnswer | None = None
     """Prometheus' last answer; None if there is no Prometheus to query."""
 
 
@@ -104,7 +104,7 @@ class Observation:
     """The effective thresholds."""
     servers: ServerAnswers = field(default_factory=ServerAnswers)
     scaler: Scaler = Scaler()
-    monitoring: Monitoring = Monitoring()
+    monitoring: ObservedMonitoring = ObservedMonitoring()
 
     def refusal(self, condition: str) -> Problem | None:
         """Returns the first refused write of an object that this condition reports on."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from triton_operator.api.monitoring import Answer
+from triton_operator.api.monitoring import PrometheusAnswer
 from triton_operator.api.series import series_by_threshold
 from triton_operator.api.status import THRESHOLD_LIVE, Condition, ThresholdStatus, Truth
 from triton_operator.api.thresholds import MAX_QPS, OF_TOKENS, ThresholdKey, text
@@ -32,9 +32,9 @@ class _Case:
     now: str
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> PrometheusAnswer:
         """Returns Prometheus' last answer; an empty one before the first."""
-        return self.observed.monitoring.answer or Answer()
+        return self.observed.monitoring.answer or PrometheusAnswer()
 
     @property
     def expected(self) -> dict[ThresholdKey, float]:
@@ -165,7 +165,7 @@ def _live(case: _Case) -> Condition:
     return _is("True", "Live", message + _measured(case.states, before, case.now))
 
 
-def outdated(answer: Answer, states: Sequence[ThresholdStatus], now: str) -> bool:
+def outdated(answer: PrometheusAnswer, states: Sequence[ThresholdStatus], now: str) -> bool:
     """Returns whether a threshold changed after the query, so that the answer may contain its previous value.
 
     A change in the future counts as old: the clock was set back, or another node's clock was ahead.
@@ -200,7 +200,7 @@ def _compared(observed: Observation) -> dict[ThresholdKey, float]:
     }
 
 
-def _behind(expected: Mapping[ThresholdKey, float], answer: Answer) -> ThresholdKey | None:
+def _behind(expected: Mapping[ThresholdKey, float], answer: PrometheusAnswer) -> ThresholdKey | None:
     """Returns the first threshold for which Prometheus has a different value; None if all are equal.
 
     The rules record at least one value of every TritonModel, but no infinite values.

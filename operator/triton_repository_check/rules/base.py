@@ -83,12 +83,12 @@ def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[
         for model in repository.models.values():
             # layout.stray reports directories that are not models.
             if model.looks_like_model() and not model.unread:
-                yield from survived(islice(check(repository, model, expected), MAX_FINDINGS), model.directory)
+                yield from despite_faults(islice(check(repository, model, expected), MAX_FINDINGS), model.directory)
 
     return run
 
 
-def survived(findings: Iterable[Finding], file: str) -> Iterator[Finding]:
+def despite_faults(findings: Iterable[Finding], file: str) -> Iterator[Finding]:
     """Returns the findings of a check up to its end, or to an exception, such as RecursionError for nested source.
 
     One file that a check can't judge must not end the others. `file`: what the check looks at.

@@ -227,7 +227,7 @@ def test_a_measurement_of_streams_has_their_latencies_and_responses() -> None:
     assert {"--streaming", "--protocol=grpc", "--url=127.0.0.1:8001"} <= set(commands[0])
 
 
-def single(**changes: Any) -> load.Answer:
+def single(**changes: Any) -> load.Measurement:
     """Returns the measurement of single requests to a server that streams: 20 tokens, TTFT 0.1 s, TPOT 0.015 s."""
     return load.idle(load.Load("chat", "grpc", streams=True), answering(json.dumps(STREAMED | changes)))
 

@@ -11,12 +11,12 @@ import pytest
 from triton_operator.api.monitoring import Installed, Selection
 from triton_operator.cluster import monitoring
 from triton_operator.cluster.errors import ApiError
-from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.monitoring import MonitoringResources
 
 
 def read(api: Any, **more: Any) -> Installed:
     """Returns what the operator knows after one listing."""
-    monitoring = Monitoring(api, **more)
+    monitoring = MonitoringResources(api, **more)
     monitoring.refresh()
     return monitoring.installed
 
@@ -119,7 +119,7 @@ def test_reports_what_it_could_not_list(code: int, expected: Installed) -> None:
 
 def test_keeps_what_it_knows_while_the_api_server_fails() -> None:
     cluster: Any = SimulatedApi(resource())
-    subject = Monitoring(cluster)
+    subject = MonitoringResources(cluster)
     cluster.code = 503
     subject.refresh()
     assert subject.installed == Installed(answered=False), "nothing is known yet"

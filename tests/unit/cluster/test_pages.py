@@ -27,7 +27,7 @@ def test_requests_fewer_objects_after_a_page_that_is_too_large() -> None:
 def test_next_page_has_about_three_quarters_of_the_maximum_size(
     limit: int, count: int, size: int, expected: int
 ) -> None:
-    assert pages.following(limit, count, size) == expected
+    assert pages.next_limit(limit, count, size) == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,7 +43,7 @@ def test_lists_objects_of_any_size_in_pages_below_the_maximum(seed: int) -> None
             continue
         assert len(page) == 1 or sum(page) <= MAX_BYTES
         place += len(page)
-        limit = pages.following(limit, len(page), sum(page))
+        limit = pages.next_limit(limit, len(page), sum(page))
     assert requests < 3 * len(sizes)
 
 
@@ -57,5 +57,5 @@ def test_lists_ordinary_objects_in_large_pages() -> None:
         left -= count
         if not left:
             break
-        limit = pages.following(limit, count, count * 19_000)
+        limit = pages.next_limit(limit, count, count * 19_000)
     assert requests < 30

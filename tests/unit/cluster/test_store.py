@@ -435,7 +435,7 @@ def test_map_kind_leaves_out_objects_on_which_the_function_fails() -> None:
 def test_a_listing_does_not_compress_known_states_again(monkeypatch: pytest.MonkeyPatch) -> None:
     store, objects = Store(), [gen.child(), gen.child("Service")]
     store.replace("Deployment", objects[:1])
-    monkeypatch.setattr(entry, "slim", lambda _: pytest.fail("compressed again"))
+    monkeypatch.setattr(entry, "without_unused", lambda _: pytest.fail("compressed again"))
     store.replace("Deployment", objects[:1])
     assert stored_names(store) == {("Deployment", "detection")}
 

@@ -8,7 +8,7 @@ import pytest
 
 from support import gen
 from support.gen import condition, ended, failed, injected, not_ready, put, state, unschedulable, waiting
-from triton_operator.cluster.slim import slim
+from triton_operator.cluster.stored_fields import without_unused
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import problem_of, step_of
 
@@ -227,7 +227,7 @@ WAITS: dict[str, tuple[gen.Modifier, str, str]] = {
 
 @pytest.mark.parametrize(("change", "reason", "message"), WAITS.values(), ids=WAITS.keys())
 def test_says_what_a_pod_waits_for_beside_the_server(change: gen.Modifier, reason: str, message: str) -> None:
-    subject = Pod(slim(gen.pod(change)))
+    subject = Pod(without_unused(gen.pod(change)))
     assert step_of(subject) == Problem(reason, message)
     assert problem_of(subject) is None
 

@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from triton_operator.probe.answer_cache import AnswerCache, size_of
-from triton_operator.probe.triton import Answer, parse
+from triton_operator.probe.triton import IndexAnswer, parse
 
 
-def answer(number: int, models: int = 10, reason: str = "") -> Answer:
+def answer(number: int, models: int = 10, reason: str = "") -> IndexAnswer:
     state = "UNAVAILABLE" if reason else "READY"
     listed = [{"name": f"m-{number}-{n}", "version": "1", "state": state, "reason": reason} for n in range(models)]
     return parse(orjson.dumps(listed))

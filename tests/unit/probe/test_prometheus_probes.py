@@ -11,7 +11,7 @@ import pytest
 
 from support.fake_prometheus import ALERTS, THRESHOLDS, FakePrometheus
 from support.probing import run_with, until
-from triton_operator.api.monitoring import Answer
+from triton_operator.api.monitoring import PrometheusAnswer
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.probe import prometheus_probes
 from triton_operator.probe.prometheus_probes import PrometheusProbes
@@ -25,12 +25,12 @@ class Simulation:
         self.prometheus, self.changed = prometheus, Counter[str]()
         self.probes = PrometheusProbes(lambda key: self.changed.update([key]))
 
-    def track(self, key: str = KEY, metrics: Collection[str] = (), *, waits: bool = True) -> Answer:
+    def track(self, key: str = KEY, metrics: Collection[str] = (), *, waits: bool = True) -> PrometheusAnswer:
         answer = self.probes.track(key, self.prometheus.url, frozenset(metrics))
         self.probes.set_waiting(key, waits=waits)
         return answer
 
-    async def next_change(self, key: str = KEY) -> Answer:
+    async def next_change(self, key: str = KEY) -> PrometheusAnswer:
         """Waits for the next changed answer and returns it."""
         before = self.changed[key]
         await until(lambda: self.changed[key] > before)
@@ -59,7 +59,7 @@ def sim(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulation]:
 def test_polls_once_for_all_tritonmodels_until_none_waits(sim: Simulation) -> None:
     async def scene() -> None:
         sim.prometheus.set_thresholds("vision", "detection", max_qps=80)
-        assert sim.track() == Answer()
+        assert sim.track() == PrometheusAnswer()
         assert sim.track().at == "", "polled too early"
         answer = await sim.next_change()
         assert answer.values == {QPS: 80}

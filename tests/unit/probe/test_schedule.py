@@ -6,10 +6,10 @@ import pytest
 
 from triton_operator.api.servers import IndexEntry
 from triton_operator.probe.schedule import Schedule, server_delay
-from triton_operator.probe.triton import Answer
+from triton_operator.probe.triton import IndexAnswer
 
-READY = Answer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
-LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
+READY = IndexAnswer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
+LOADING = IndexAnswer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
 
 
 def test_key_is_due_once_at_its_last_time() -> None:
@@ -28,9 +28,10 @@ def test_key_is_due_once_at_its_last_time() -> None:
     ("answer", "repeats", "expected"),
     [
         (READY, 0, 300), (READY, 50, 300),
-        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), (Answer((), all_ready=False), 5, 10),
+        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10),
+        (IndexAnswer((), all_ready=False), 5, 10),
         (None, 0, 0.5), (None, 5, 16), (None, 5000, 60),
     ],
 )  # fmt: skip
-def test_delay_until_the_next_poll_of_a_server(answer: Answer | None, repeats: int, expected: float) -> None:
+def test_delay_until_the_next_poll_of_a_server(answer: IndexAnswer | None, repeats: int, expected: float) -> None:
     assert server_delay(answer, repeats, 300) == pytest.approx(expected, rel=0.101)

@@ -14,10 +14,10 @@ from triton_operator.probe import lanes, schedule, servers
 from triton_operator.probe.answer_cache import AnswerCache, size_of
 from triton_operator.probe.fetch import FetchError, UnusableError
 from triton_operator.probe.servers import ServerProbes
-from triton_operator.probe.triton import Answer
+from triton_operator.probe.triton import IndexAnswer
 
-READY = Answer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
-LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
+READY = IndexAnswer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
+LOADING = IndexAnswer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
 KEY = "ns/a"
 
 
@@ -29,13 +29,13 @@ class Simulation:
     """Simulated servers and their answers by address. A server without an answer fails after `hang` seconds."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, Answer] = {"pod": READY}
+        self.answers: dict[str, IndexAnswer] = {"pod": READY}
         self.polls, self.changed = Counter[str](), Counter[str]()
         self.hang, self.polling, self.max_polling, self.wrong = 0.0, 0, 0, False
         self.unusable = ""
         self.probes = ServerProbes(lambda key: self.changed.update([key]), self.read)
 
-    async def read(self, _: object, address: str) -> Answer:
+    async def read(self, _: object, address: str) -> IndexAnswer:
         address = address.removesuffix(":8000")
         self.polls[address] += 1
         self.polling += 1

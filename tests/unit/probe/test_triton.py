@@ -12,20 +12,20 @@ from support import bad_servers, clock
 from triton_operator.api.servers import IndexEntry
 from triton_operator.probe import fetch, triton
 from triton_operator.probe.fetch import FetchError, Limits, UnusableError
-from triton_operator.probe.triton import Answer, parse
+from triton_operator.probe.triton import IndexAnswer, parse
 
 READY = (IndexEntry("a", "1", "READY", ""),)
 
 
-def get_index(address: str) -> Answer:
-    async def run() -> Answer:
+def get_index(address: str) -> IndexAnswer:
+    async def run() -> IndexAnswer:
         client = fetch.HttpClient()
         return await triton.repository_index(client, address)
 
     return asyncio.run(run())
 
 
-def parse_index(body: bytes, host: str = "127.0.0.1") -> Answer:
+def parse_index(body: bytes, host: str = "127.0.0.1") -> IndexAnswer:
     with bad_servers.server(host, bad_servers.answers(body), 0) as served:
         return get_index(served.address)
 
@@ -33,7 +33,7 @@ def parse_index(body: bytes, host: str = "127.0.0.1") -> Answer:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_reads_a_repository_index(host: str) -> None:
     body = b'[{"name": "a", "version": "1", "state": "UNAVAILABLE", "reason": "no file"}, {"name": "b"}]'
-    assert parse_index(body, host) == Answer((IndexEntry("a", "1", "UNAVAILABLE", "no file"),), all_ready=False)
+    assert parse_index(body, host) == IndexAnswer((IndexEntry("a", "1", "UNAVAILABLE", "no file"),), all_ready=False)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_limits_the_size_of_an_answer() -> None:
 def test_ignores_models_without_state_when_it_checks_the_limit() -> None:
     idle = [{"name": f"model-{n}"} for n in range(5000)]
     loaded = {"name": "a", "version": "1", "state": "READY", "reason": ""}
-    assert parse(json.dumps([*idle, loaded]).encode()) == Answer(READY, all_ready=True)
+    assert parse(json.dumps([*idle, loaded]).encode()) == IndexAnswer(READY, all_ready=True)
 
 
 def test_keeps_only_what_the_status_uses() -> None:

@@ -83,9 +83,9 @@ def test_a_writer_every_eleven_minutes_gets_slower_too() -> None:
 
 def test_tells_when_it_is_due() -> None:
     fight = Fight(TEMPLATE)
-    assert (fight.change(0).again, fight.change(5).again) == (None, 15)
+    assert (fight.change(0).requeue_after, fight.change(5).requeue_after) == (None, 15)
     assert fight.change(20).writes
-    assert fight.change(21).again == 39
+    assert fight.change(21).requeue_after == 39
 
 
 def test_one_change_is_set_back_without_a_word() -> None:

@@ -86,7 +86,7 @@ def test_a_step_that_fails_is_reported_and_stops_no_other(step: Step) -> None:
     )  # fmt: skip
     outcome = Outcome(kubernetes=(1, 36))
     executor.execute(snapshot, [step, ReconcileAfter(7)], Memory(), outcome, LOG)
-    assert outcome.again == 7
+    assert outcome.requeue_after == 7
     assert outcome.failed
     problem = outcome.refused[""]
     assert problem.reason == "InternalError"

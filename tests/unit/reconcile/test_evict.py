@@ -40,7 +40,7 @@ def test_a_refusal_is_reported_all_the_time_and_tried_again_after_a_minute(code:
         evictor.evict(POD, memory.eviction_refusal, outcome, LOG)
         memory = outcome.remember(memory, now)
         assert outcome.refused["Pod"].reason == "RepairRefused"
-        assert outcome.again == 60
+        assert outcome.requeue_after == 60
     assert api.evictions == 1
     now += timedelta(minutes=1)
     evictor.evict(POD, memory.eviction_refusal, Outcome(), LOG)
@@ -55,7 +55,7 @@ def test_a_refusal_is_no_reason_to_wait_after_the_clock_is_set_back() -> None:
     evictor.evict(POD, None, before, LOG)
     now -= timedelta(days=1)
     evictor.evict(POD, before.remember(Memory(), now).eviction_refusal, outcome, LOG)
-    assert (api.evictions, outcome.again) == (2, 60)
+    assert (api.evictions, outcome.requeue_after) == (2, 60)
 
 
 @pytest.mark.parametrize("code", [404, 409])

@@ -15,7 +15,7 @@ from support.controlplane import ROOT
 from triton_operator.api import names
 from triton_operator.api.series import series_by_threshold
 from triton_operator.api.thresholds import MAX_STREAMS_PER_REPLICA, ThresholdKey
-from triton_operator.render.facts import Facts, Settings
+from triton_operator.render.facts import Facts, RenderSettings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.render.rules.promql import duration, escape_template, number, quote, tag, window
@@ -69,7 +69,7 @@ def test_drops_the_summaries_that_nothing_reads_by_the_names_that_triton_gives_t
 
 
 def test_administrator_sets_the_limits_of_a_scrape() -> None:
-    spec = pod_monitor(gen.model(), Facts("operator:1", "Copy", settings=Settings(sample_limit=700)))["spec"]
+    spec = pod_monitor(gen.model(), Facts("operator:1", "Copy", settings=RenderSettings(sample_limit=700)))["spec"]
     assert (spec["sampleLimit"], spec["bodySizeLimit"]) == (700, "179200B")
     assert min(spec["labelLimit"], spec["labelNameLengthLimit"], spec["labelValueLengthLimit"]) > 0
 
@@ -155,7 +155,7 @@ def test_alerts_and_runbooks_match() -> None:
 
 
 def test_administrator_sets_the_url_of_the_runbooks() -> None:
-    settings = Settings(runbooks="https://wiki.example.com/{{triton}}/")
+    settings = RenderSettings(runbooks="https://wiki.example.com/{{triton}}/")
     facts = Facts("operator:1", "Copy", entrypoint="net", settings=settings)
     for alert in alerts(facts):
         url = alert["annotations"]["runbook_url"]

@@ -15,7 +15,7 @@ from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render import Facts, render
 from triton_operator.render.autoscaler import autoscalers
-from triton_operator.render.facts import Capabilities, Settings
+from triton_operator.render.facts import Capabilities, RenderSettings
 from triton_operator.render.scaled_object import address, scaled_objects
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,7 +42,7 @@ def test_scales_the_deployment_between_min_and_max() -> None:
 
 
 def test_refers_to_the_administrators_credentials() -> None:
-    facts = replace(FACTS, settings=Settings(keda_authentication="basic/prometheus"))
+    facts = replace(FACTS, settings=RenderSettings(keda_authentication="basic/prometheus"))
     [obj] = scaled_objects(gen.model(autoscaling={**KEDA, "min": 0}), facts)
     assert len(obj["spec"]["triggers"]) == 2
     for trigger in obj["spec"]["triggers"]:

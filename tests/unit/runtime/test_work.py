@@ -100,7 +100,7 @@ def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
         if not allowed.is_set():
             if reported_by == "error":
                 raise ApiError(403, "Forbidden", "forbidden")
-            return Result(requeue=True, passing=True)
+            return Result(requeue=True, outside_cause=True)
         successes.append(key)
         return Result(written=frozenset({f"uid-of-{key} 2"}))
 
@@ -145,7 +145,7 @@ def test_retries_few_refused_keys_while_the_api_server_refuses_them(outcome: Res
 
     def reconcile(key: str) -> Result:
         reconciled.append(key)
-        return outcome if changed.is_set() and key == "ns/7" else Result(requeue=True, passing=True)
+        return outcome if changed.is_set() and key == "ns/7" else Result(requeue=True, outside_cause=True)
 
     async def main() -> None:
         queue = WorkQueue(8, base=300, cap=300)

@@ -15,7 +15,7 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, RepairStatus, ThresholdStatus, TritonModelStatus
 from triton_operator.pods import Pod, Problem
 from triton_operator.status.assess import assess
-from triton_operator.status.conditions import is_urgent, settle, transitions
+from triton_operator.status.conditions import is_urgent, transitions, with_transition_times
 from triton_operator.status.models import MAX_MODELS
 from triton_operator.status.observation import ModelsChange
 
@@ -372,7 +372,7 @@ def test_transition_time_changes_only_with_the_status() -> None:
 
 
 def test_conditions_contain_the_observed_generation() -> None:
-    (condition,) = settle([], [cond("Ready", "True", "R")], NOW, 7)
+    (condition,) = with_transition_times([], [cond("Ready", "True", "R")], NOW, 7)
     assert condition.observed_generation == 7
 
 

@@ -47,7 +47,7 @@ def told(
     return unread(before or TritonModelStatus(), INVALID, observed, "2026-01-01T00:00:00Z", 3, unseen=unseen)
 
 
-def brief(status: TritonModelStatus) -> list[tuple[str, str, str]]:
+def outline(status: TritonModelStatus) -> list[tuple[str, str, str]]:
     return [(c.type, c.status, c.reason) for c in status.for_people]
 
 
@@ -56,7 +56,7 @@ STOPPED = (PROGRESSING, "False", "SpecInvalid")
 
 def test_reports_a_spec_that_cannot_be_read() -> None:
     status = told()
-    assert brief(status) == [(READY, "False", "SpecInvalid"), STOPPED]
+    assert outline(status) == [(READY, "False", "SpecInvalid"), STOPPED]
     assert all("spec.entrypoint: no" in c.message for c in status.for_people)
     assert {c.type: c.status for c in status.conditions if c.type in KSTATUS} == {
         "Reconciling": "False", "Stalled": "True",
@@ -77,14 +77,14 @@ def test_ready_follows_the_pods_while_the_spec_cannot_be_read() -> None:
     )
     unknown = (MODELS_LOADED, "Unknown", "SpecInvalid")
     status = told(gen.pod(), gen.pod(gen.not_ready, name="b"), before=before)
-    assert brief(status) == [(READY, "True", "EntrypointAnswers"), STOPPED, unknown]
+    assert outline(status) == [(READY, "True", "EntrypointAnswers"), STOPPED, unknown]
     assert (status.ready_replicas, status.replicas) == (1, 2)
     assert status.conditions[0].message == "a answers"
-    assert brief(told(before=before)) == [(READY, "False", "SpecInvalid"), STOPPED, unknown]
+    assert outline(told(before=before)) == [(READY, "False", "SpecInvalid"), STOPPED, unknown]
     assert told(before=before).ready_replicas == 0
-    assert brief(told(before=before, replicas=0))[0] == (READY, "False", "ScaledToZero")
-    assert brief(told(before=before, unseen=True))[0] == (READY, "Unknown", "SpecInvalid")
-    assert brief(told(gen.pod(), before=before, unseen=True))[0] == (READY, "True", "EntrypointAnswers")
+    assert outline(told(before=before, replicas=0))[0] == (READY, "False", "ScaledToZero")
+    assert outline(told(before=before, unseen=True))[0] == (READY, "Unknown", "SpecInvalid")
+    assert outline(told(gen.pod(), before=before, unseen=True))[0] == (READY, "True", "EntrypointAnswers")
     crashed = told(gen.pod(gen.ended("triton", 1, "password hunter22")), before=before)
-    assert brief(crashed)[0] == (READY, "False", "ServerCrashed")
+    assert outline(crashed)[0] == (READY, "False", "ServerCrashed")
     assert "hunter22" not in crashed.model_dump_json()

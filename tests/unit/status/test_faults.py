@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support import gen
-from triton_operator.api.monitoring import Answer, ServerFault
+from triton_operator.api.monitoring import PrometheusAnswer, ServerFault
 from triton_operator.api.status import READY
 from triton_operator.pods import Pod
 from triton_operator.status import faults
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[tuple[ServerFault, ...], str, list[str]]] = {
 
 @pytest.mark.parametrize(("failing", "reason", "texts"), CASES.values(), ids=CASES.keys())
 def test_names_servers_that_answer_nothing(failing: tuple[ServerFault, ...], reason: str, texts: list[str]) -> None:
-    ready = faults.ready(ANSWERS, Answer(faults=failing), PODS, {})
+    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=failing), PODS, {})
     assert (ready.status, ready.reason) == ("True", reason), "clients alone never make it False"
     for text in texts:
         assert text in ready.message
@@ -43,13 +43,15 @@ def test_names_servers_that_answer_nothing(failing: tuple[ServerFault, ...], rea
     assert back.kind == "Normal"
 
 
-@pytest.mark.parametrize("answer", [None, Answer(), Answer(error="no answer"), Answer(faults=(fails("gone"),))])
-def test_stays_as_it_is_without_a_fault_of_a_ready_server(answer: Answer | None) -> None:
-    assert faults.ready(ANSWERS, answer, PODS, {}) == ANSWERS
+@pytest.mark.parametrize(
+    "answer", [None, PrometheusAnswer(), PrometheusAnswer(error="no answer"), PrometheusAnswer(faults=(fails("gone"),))]
+)
+def test_stays_as_it_is_without_a_fault_of_a_ready_server(answer: PrometheusAnswer | None) -> None:
+    assert faults.with_faults(ANSWERS, answer, PODS, {}) == ANSWERS
 
 
 def test_the_only_server_is_not_compared_with_others() -> None:
-    ready = faults.ready(ANSWERS, Answer(faults=(fails("a"),)), PODS[:1], {})
+    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=(fails("a"),)), PODS[:1], {})
     assert "on the server a every request to the model step fails: see its log" in ready.message
 
 
@@ -69,7 +71,7 @@ ONE_GPU = {"nvidia.com/gpu": "1"}
     ],
 )
 def test_names_a_server_that_does_not_use_its_gpu(limits: dict[str, str], asks: str) -> None:
-    ready = faults.ready(ANSWERS, None, [with_gpu("a", limits)], {"a": "net"})
+    ready = faults.with_faults(ANSWERS, None, [with_gpu("a", limits)], {"a": "net"})
     assert (ready.status, ready.reason) == ("True", "GPUNotUsed")
     assert f"a answers; the server a has {asks} by the limits, but Triton sees no GPU" in ready.message
     assert "runs net on the CPU" in ready.message
@@ -80,16 +82,16 @@ def test_names_a_server_that_does_not_use_its_gpu(limits: dict[str, str], asks: 
 
 @pytest.mark.parametrize("limits", [{}, {"amd.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"nvidia.com/hostdev": "1"}])
 def test_says_nothing_of_servers_without_a_gpu_of_nvidia(limits: dict[str, str]) -> None:
-    assert faults.ready(ANSWERS, None, [with_gpu("a", limits)], {"a": "net", "gone": "net"}) == ANSWERS
+    assert faults.with_faults(ANSWERS, None, [with_gpu("a", limits)], {"a": "net", "gone": "net"}) == ANSWERS
 
 
 def test_counts_the_servers_that_do_not_use_their_gpus() -> None:
     pods = [with_gpu(name, ONE_GPU) for name in "abcdef"]
-    ready = faults.ready(ANSWERS, None, pods, dict.fromkeys("bcdef", "net"))
+    ready = faults.with_faults(ANSWERS, None, pods, dict.fromkeys("bcdef", "net"))
     assert "the servers b, c, d and 2 more have 1 nvidia.com/gpu" in ready.message
 
 
 def test_a_server_that_answers_nothing_is_worse_than_one_on_the_cpu() -> None:
-    ready = faults.ready(ANSWERS, Answer(faults=(fails("a"),)), [with_gpu("a", ONE_GPU)], {"a": "net"})
+    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=(fails("a"),)), [with_gpu("a", ONE_GPU)], {"a": "net"})
     assert ready.reason == "ServerFails"
     assert "runs net on the CPU" in ready.message

@@ -11,7 +11,7 @@ import pytest
 from support import gen
 from support.observing import observation
 from triton_operator.api import thresholds
-from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
+from triton_operator.api.monitoring import Installed, Prometheus, PrometheusAnswer, Selection
 from triton_operator.api.servers import UNLOADED, IndexEntry
 from triton_operator.api.status import AutoscalingStatus, Condition, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
@@ -59,9 +59,9 @@ def words(status: TritonModelStatus, kind: str) -> str:
     return next(c.message for c in status.conditions if c.type == kind)
 
 
-def answers(*metrics: str, **values: float) -> Answer:
+def answers(*metrics: str, **values: float) -> PrometheusAnswer:
     limits = {ThresholdKey(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
-    return Answer({QPS: math.inf, **limits}, frozenset(metrics), at=ASKED)
+    return PrometheusAnswer({QPS: math.inf, **limits}, frozenset(metrics), at=ASKED)
 
 
 # MonitoringAvailable
@@ -177,11 +177,12 @@ def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
         ({}, {"installed": None}, ("Unknown", "NotMonitored"), "see MonitoringAvailable"),
         ({}, {"has_rules": False}, ("Unknown", "Starting"), "when it has read the repository"),
         ({}, {"answer": None}, ("Unknown", "NoPrometheus"), "see MonitoringAvailable"),
-        ({}, {"answer": Answer(error="Prometheus doesn't answer: no")}, ("Unknown", "PrometheusUnreachable"),
+        ({}, {"answer": PrometheusAnswer(error="Prometheus doesn't answer: no")}, ("Unknown", "PrometheusUnreachable"),
          "doesn't answer"),
-        ({}, {"answer": Answer()}, ("Unknown", "Starting"), "the operator hasn't queried Prometheus yet"),
-        ({}, {"answer": Answer(at=ASKED)}, ("False", "Propagating"), "max-qps is none; Prometheus doesn't have it yet"),
-        ({MAX_QPS: "80"}, {"answer": Answer({QPS: 80}, at=SET)}, ("False", "Propagating"),
+        ({}, {"answer": PrometheusAnswer()}, ("Unknown", "Starting"), "the operator hasn't queried Prometheus yet"),
+        ({}, {"answer": PrometheusAnswer(at=ASKED)}, ("False", "Propagating"),
+         "max-qps is none; Prometheus doesn't have it yet"),
+        ({MAX_QPS: "80"}, {"answer": PrometheusAnswer({QPS: 80}, at=SET)}, ("False", "Propagating"),
          "the operator hasn't queried Prometheus since the threshold changed"),
         ({}, {"answer": answers()}, ("True", "Live"), "Prometheus uses no limit"),
         ({}, {"answer": answers(max_qps=60)}, ("False", "Propagating"),
@@ -192,7 +193,8 @@ def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
         ({MAX_QPS: "12.5"}, {"answer": answers(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
         ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": answers(max_qps=80)}, ("False", "Propagating"),
          "max-qps.v2 is 9; Prometheus doesn't have it yet"),
-        ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, ThresholdKey("max-qps", "2"): 9}, at=ASKED)},
+        ({f"{MAX_QPS}.2": "9"},
+         {"answer": PrometheusAnswer({QPS: math.inf, ThresholdKey("max-qps", "2"): 9}, at=ASKED)},
          ("True", "Live"),
          "Prometheus uses max-qps.v2 9"),
         ({PER_REPLICA: "20"}, {"answer": answers(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
@@ -315,7 +317,7 @@ def test_reports_no_seconds_if_something_else_caused_the_delay() -> None:
     assert words(late, "ThresholdLive") == "Prometheus uses max-qps 80"
     # The rules were created long after the annotation.
     starting = judge({MAX_QPS: "80"}, now=SET, has_rules=False)
-    behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer(at=ASKED))
+    behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=PrometheusAnswer(at=ASKED))
     live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=answers(max_qps=80))
     assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80"
 
@@ -433,7 +435,7 @@ def test_has_no_autoscaler_condition_without_autoscaling(spec: dict[str, Any]) -
          "net (its warm-up isn't counted). So the demand, the thresholds, the alerts about requests"),
         ({"uncounted": (("net", "its warm-up isn't counted"),)}, ("False", "RequestsNotCounted"),
          "must call TRITONBACKEND_ModelInstanceReportStatistics"),
-        ({"answer": Answer({QPS: math.inf}, uncounted=("net",), at=ASKED)}, ("False", "RequestsNotCounted"),
+        ({"answer": PrometheusAnswer({QPS: math.inf}, uncounted=("net",), at=ASKED)}, ("False", "RequestsNotCounted"),
          "net (its queue gets shorter, but its counters are 0)"),
         ({"uncounted": (("step", "requests of the ensemble net are counted"),)}, ("False", "RequestsNotCounted"),
          "The requests of the entrypoint are counted"),
@@ -477,7 +479,7 @@ def test_autoscaler_is_not_blind_if_something_else_than_requests_counts(limit: s
         ({MAX_QPS: "80"}, {"answer": answers(max_qps=80)}),
         ({MAX_QPS: "80"}, {"answer": answers(max_qps=60)}),
         ({MAX_QPS: "x"}, {"answer": answers()}),
-        ({MAX_QPS: "80"}, {"answer": Answer(error="no")}),
+        ({MAX_QPS: "80"}, {"answer": PrometheusAnswer(error="no")}),
         (
             {MAX_QPS: "80"},
             {"answer": answers(max_qps=80), "autoscaler": autoscaler(ABLE, ACTIVE), "spec": SCALING},

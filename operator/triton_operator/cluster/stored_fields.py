@@ -19,14 +19,14 @@ _VOLUMES = frozenset({SHM["name"], load_models.VOLUME["name"]})
 _FLAGS = ("--load-model=", "--model-control-mode=")
 """Flags of the operator that it reads in pods, beside those of the user."""
 _MAX_FLAG = 512
-_BRIEF_METADATA = (
+_OUTLINE_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
 _FINALIZERS = 8
-"""Maximum number of finalizers that `brief` keeps."""
+"""Maximum number of finalizers that `outline` keeps."""
 
 
-def slim(obj: Object) -> Object:
+def without_unused(obj: Object) -> Object:
     """Returns `obj` with only this operator's managedFields, and only the status fields that the operator reads.
 
     The other status fields change often, and must not cause reconciles.
@@ -51,8 +51,8 @@ def slim(obj: Object) -> Object:
     return {**out, "status": child.status(status)} if child and child.status else out
 
 
-def brief(obj: Object) -> Object:
-    """Returns the identifying metadata of an object that is too large even after `slim`, and its controller.
+def outline(obj: Object) -> Object:
+    """Returns the identifying metadata of an object that is too large even after `without_unused`, and its controller.
 
     Keeps the status of a TritonModel, because the operator itself writes it. A pod looks as if it hasn't started.
     """
@@ -61,7 +61,7 @@ def brief(obj: Object) -> Object:
         "apiVersion": obj["apiVersion"],
         "kind": obj["kind"],
         "metadata": {
-            **_pick(metadata, _BRIEF_METADATA),
+            **_pick(metadata, _OUTLINE_METADATA),
             "finalizers": metadata.get("finalizers", [])[:_FINALIZERS],
             "ownerReferences": [r for r in metadata.get("ownerReferences", []) if r.get("controller")],
         },

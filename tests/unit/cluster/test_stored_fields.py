@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support import gen
-from triton_operator.cluster.slim import slim
+from triton_operator.cluster.stored_fields import without_unused
 from triton_operator.pods import Pod
 from triton_operator.pods.problems import problem_of, repair_of, step_of
 from triton_operator.render import Facts, render
@@ -43,7 +43,7 @@ def test_a_slim_pod_says_the_same(spec: dict[str, Any], state: tuple[gen.Modifie
         gen.put("spec", template["spec"]), gen.put("metadata.annotations", template["metadata"]["annotations"]), *state
     )
     raw["spec"]["initContainers"][0]["restartPolicy"] = "Always"
-    full, kept = Pod(raw), Pod(slim(raw))
+    full, kept = Pod(raw), Pod(without_unused(raw))
     properties = [name for name, kind in vars(Pod).items() if isinstance(kind, property) and name != "arguments"]
     assert {name: getattr(kept, name) for name in properties} == {name: getattr(full, name) for name in properties}
     for judge in (problem_of, repair_of, step_of):
