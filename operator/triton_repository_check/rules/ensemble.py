@@ -318,7 +318,8 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
                 yield error(
                     model.config_path,
                     "TR418",
-                    f"step {index} joins tensors of a decoupled model with others, which differ in number",
+                    f"step {index} reads tensors that come different numbers of times: a decoupled model may send "
+                    "any number of responses to one request",
                     "create all of them in one decoupled model, or pass the others through it",
                     model.where.find("ensemble_scheduling", 0, "step", index),
                 )
