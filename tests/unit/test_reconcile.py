@@ -1,6 +1,6 @@
 """Changes between two requests of one reconcile, which a real API server can't produce at the right moment.
 
-Also what a reconcile caches for the next one.
+Also what a reconcile remembers for the next one.
 """
 
 from __future__ import annotations
