@@ -39,7 +39,8 @@ LIMIT = 20
 RATE = 83
 """Requests per second that need 6 servers, and 6 also if the operator measures 8 % more or 9 % less: it divides by the
 time between two polls, which aren't exactly then on a busy machine."""
-NUMBER = r"(3\.[89]|4)[.\d]*"
+NUMBER = r"(3\.(7[5-9]|[89])|4)[.\d]*"
+"""Above 3.75 and up to 4.5, in servers: the load for which 6 run at a utilization of 0.75."""
 LOAD = f"the load of {NUMBER}"
 LIMITS = {f"{P}max-qps-per-replica": str(LIMIT)}
 WANTS_FEWER = ("ScalingLimited", "True", "TooFewReplicas")
