@@ -20,6 +20,7 @@ from triton_operator.api.servers import IndexEntry, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.group import Group
 from triton_operator.pods.served import served
 from triton_operator.render import endpoint
 from triton_operator.status.assess import assess
@@ -144,15 +145,16 @@ def test_assess_returns_a_valid_and_stable_status(
         raw["status"] = json.loads(status.model_dump_json(by_alias=True))
         model = gen.TritonModel.model_validate(raw)
         requested = thresholds.of(raw)
+        group = Group(deployment, tuple(map(Pod, pods)), gen.TEMPLATE, model=model)
         observed = Observation(
-            template=gen.TEMPLATE, delivery="Copy", deployment=deployment, pods=tuple(map(Pod, pods)),
+            groups=(group,), delivery="Copy",
             refused=refused, requested=requested, thresholds=thresholds.effective_of(raw, requested),
             servers=ServerAnswers({p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)}),
             scaler=Scaler(autoscaler), monitoring=ObservedMonitoring(installed, has_rules, answer=answer),
         )  # fmt: skip
         for pod in observed.pods:
             assert pod.server is None or pod.server.pod == pod.name
-        served(model, observed.pods, observed.template, status)
+        served(model, group.pods, group.template, status)
         after = assess(model, observed, endpoint(model), status, now)
         assert_valid(after)
         # The same observation changes nothing the second time. What an evicted pod explains does so for ten minutes.

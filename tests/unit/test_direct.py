@@ -20,6 +20,7 @@ from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Cluster
 from triton_operator.reconcile.direct import decide_scale, scaling_status
+from triton_operator.reconcile.groups import wanted
 from triton_operator.reconcile.outcome import Outcome
 from triton_operator.reconcile.read_snapshot import SnapshotReader
 from triton_operator.reconcile.scale import Scaler
@@ -78,7 +79,7 @@ class World:
         reader = SnapshotReader(store, itself, FACTS, lambda: datetime.now(UTC))
         annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
         model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
-        snapshot = reader.read(model, raw, self.before, CLUSTER, {})
+        snapshot = reader.read(wanted(model, self.before), raw, self.before, CLUSTER, {})
         self.state, decision = decide_scale(snapshot, self.state, self.now)
         return decision
 

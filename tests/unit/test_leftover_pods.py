@@ -78,7 +78,7 @@ def delete_leftovers(cluster: SimulatedApi, *pods: Object, after: float = 60) ->
     """Runs the collector for the Deployment `now`. Returns its requeue delay in seconds."""
     metadata = {"name": gen.NAME, "namespace": gen.NAMESPACE, "uid": "now", "creationTimestamp": "2026-06-01T12:00:00Z"}
     leftovers = collector(cluster, *pods, after=after)
-    return leftovers.delete_leftovers(KEY, {"kind": "Deployment", "metadata": metadata})
+    return leftovers.delete_leftovers(KEY, [{"kind": "Deployment", "metadata": metadata}])
 
 
 def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
@@ -96,6 +96,17 @@ def test_deletes_replica_sets_of_earlier_deployments_with_the_same_name() -> Non
     cluster = SimulatedApi(replica_set("a", "before"), replica_set("b", "now"), replica_set("c", "long before"))
     assert delete_leftovers(cluster) is None
     assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet c c-uid"]
+
+
+def test_deletes_replica_sets_of_a_group_whose_deployment_is_gone() -> None:
+    """Also of a group that the TritonModel no longer has: the Service still selects its pods."""
+    group = owned("ReplicaSet", "a", "a-uid", ("Deployment", f"{gen.NAME}-second", "before"))
+    cluster = SimulatedApi(group, replica_set("b", "now"))
+    assert delete_leftovers(cluster) is None
+    assert cluster.deleted == ["ReplicaSet a a-uid"]
+    cluster = SimulatedApi(group, now="before")
+    delete_leftovers(cluster)
+    assert cluster.deleted == [], "its Deployment exists"
 
 
 def test_waits_for_a_grace_period_of_one_minute() -> None:

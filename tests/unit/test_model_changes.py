@@ -15,6 +15,7 @@ from support import gen
 from triton_operator.api.servers import Change, ChangeOutcome, Index, IndexEntry, RunningServer, ServerAnswers
 from triton_operator.model_changes import LoadDecision, change, decide
 from triton_operator.pods import Pod
+from triton_operator.pods.group import Group
 from triton_operator.reconcile import load_models
 from triton_operator.render import Facts, model_lists, template_hash
 from triton_operator.render.facts import Models
@@ -125,14 +126,21 @@ def snapshot(
     """Returns what the decision reads, with a pod for each index."""
     subject = gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(models)})
     (config_map,) = model_lists.config_maps(subject, replace(FACTS, lists={HASH: record}))
+    group = Group(gen.child("Deployment"), tuple(Pod(pod(name)) for name in indexes), model=subject)
     return SimpleNamespace(
-        model=subject,
         child=lambda _: config_map,
-        deployment=gen.child("Deployment"),
-        pods=[Pod(pod(name)) for name in indexes],
+        groups=[group],
+        pods=group.pods,
+        ending=(),
         changes=changes,
         servers=ServerAnswers({name: entries for name, entries in indexes.items() if entries}, pending=pending),
     )
+
+
+def decide_change(there: Any) -> tuple[LoadDecision, dict[str, Models]]:
+    """Returns the decision about the only group, and the lists."""
+    (decision,), lists = load_models.decide_changes(there, [(group, FACTS) for group in there.groups])
+    return decision, lists
 
 
 def pod(name: str) -> Any:
@@ -146,7 +154,7 @@ def test_later_servers_get_the_list_when_all_have_the_models() -> None:
 
     def record_of(indexes: Indexes, **outcomes: ChangeOutcome) -> Models | None:
         changes = {f"uid-{name}": outcome for name, outcome in outcomes.items()}
-        return load_models.decide_change(snapshot(DESIRED, RECORD, indexes, changes), FACTS)[1][HASH]
+        return decide_change(snapshot(DESIRED, RECORD, indexes, changes))[1][HASH]
 
     before, begun = index("entry", "old"), Models(("entry", "old"), ("new",))
     assert record_of({"a": before}) == begun, "before the change begins"
@@ -167,15 +175,17 @@ def rollout(*pods: Any, replicas: int, **lists: Models) -> dict[str, Models]:
     """Returns the lists of models during a rollout of the pod template HASH. `lists`: those before."""
     subject = gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(DESIRED)})
     (config_map,) = model_lists.config_maps(subject, replace(FACTS, lists={"models": RECORD, **lists}))
+    deployment = {**gen.child("Deployment", replicas=replicas), "status": {"observedGeneration": 1}}
+    group = Group(deployment, tuple(map(Pod, pods)), model=subject)
     there = SimpleNamespace(
-        model=subject,
         child=lambda _: config_map,
-        deployment={**gen.child("Deployment", replicas=replicas), "status": {"observedGeneration": 1}},
-        pods=[Pod(one) for one in pods],
+        groups=[group],
+        pods=group.pods,
+        ending=(),
         changes={},
         servers=ServerAnswers({}),
     )
-    return load_models.decide_change(there, FACTS)[1]  # type: ignore[arg-type]
+    return decide_change(there)[1]
 
 
 def mounts(key: str, *modifiers: gen.Modifier, name: str = "old") -> Any:
@@ -266,8 +276,8 @@ class Fleet(RuleBasedStateMachine):
     @rule()
     def reconcile(self) -> None:
         indexes = {name: self._index(name) if name in self.seen else () for name in self.loaded}
-        decision, lists = load_models.decide_change(
-            snapshot(self.desired, self.record, indexes, self.outcomes, pending=self.pending), FACTS
+        decision, lists = decide_change(
+            snapshot(self.desired, self.record, indexes, self.outcomes, pending=self.pending)
         )
         self.record = lists[HASH]
         if decision.start and decision.start[0].uid not in self.outcomes:

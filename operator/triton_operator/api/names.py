@@ -31,6 +31,8 @@ LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 """Kubernetes sets this label of each namespace to the namespace's name."""
 LABEL_MODEL = f"{GROUP}/model"
 """The name of the TritonModel that an object or a pod belongs to. Selectors use only this label."""
+LABEL_GROUP = f"{GROUP}/group"
+"""The name of the group that a Deployment and its pods belong to. Those that every TritonModel has lack it."""
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
@@ -71,9 +73,19 @@ NAME_MAX = 54
 """Service names have at most 63 characters, and the headless Service appends `-headless`."""
 
 
-def selector(name: str) -> dict[str, str]:
-    """Returns the labels that select the pods of the TritonModel `name`."""
-    return {LABEL_MODEL: name}
+def selector(name: str, group: str = "") -> dict[str, str]:
+    """Returns the labels that select the pods of the TritonModel `name`: of all groups, or of this one."""
+    return {LABEL_MODEL: name, **of_group(group)}
+
+
+def of_group(group: str) -> dict[str, str]:
+    """Returns the labels by which the Deployment and the pods of a group differ from those of other groups."""
+    return {LABEL_GROUP: group} if group else {}
+
+
+def deployment(name: str, group: str = "") -> str:
+    """Returns the name of the Deployment of a group of servers of the TritonModel `name`."""
+    return f"{name}-{group}" if group else name
 
 
 def as_query(selector: Mapping[str, str]) -> str:

@@ -94,6 +94,11 @@ class Pod:
         return time if time > datetime.fromisoformat(began) else None
 
     @property
+    def group(self) -> str:
+        """The name of its group of servers; "" if every TritonModel has the group."""
+        return str(self.raw["metadata"].get("labels", {}).get(names.LABEL_GROUP, ""))
+
+    @property
     def template(self) -> str:
         """The hash of the pod template from which it was created."""
         return str(self.raw["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, ""))

@@ -64,19 +64,19 @@ class ModelChanges:
         self._new: deque[_Target] = deque()
         self._wake: Callable[[], None] = lambda: None
 
-    def outcomes(
-        self, key: str, models: Iterable[str], servers: Iterable[RunningServer]
-    ) -> Mapping[str, ChangeOutcome]:
-        """Returns uid → the result of the change to `models` so far, and ends all other changes of `key`.
+    def outcomes(self, key: str, servers: Iterable[tuple[RunningServer, Iterable[str]]]) -> Mapping[str, ChangeOutcome]:
+        """Returns uid → the result of the change to the models so far, and ends all other changes of `key`.
+
+        `servers`: each with the models that it should have.
 
         Call it before the models of the servers are read: it refreshes those of servers whose change has ended.
         """
-        expected, present = tuple(models), {server.uid: server for server in servers}
+        wanted = {server.uid: (server, tuple(models)) for server, models in servers}
         with self._lock:
             targets, ended = self._targets.get(key, {}), False
             for uid, target in list(targets.items()):
-                server = present.get(uid)
-                if server is None or target.models != expected:
+                server, models = wanted.get(uid, (None, ()))
+                if server is None or target.models != models:
                     targets.pop(uid).ended = ended = True
                     # The server may have made a part of the change, or makes it now.
                     self._refresh(key, uid)

@@ -1,6 +1,7 @@
 """Decides what one reconcile does. Pure.
 
-A new feature is a policy: a function in a file of its own, and a line in POLICIES.
+A new feature is a policy: a function in a file of its own, and a line in POLICIES, or in groups.POLICIES if it has
+servers of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from triton_operator.api import kinds, names
 from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import Compared, Identity, identity, is_template_of, plan
+from triton_operator.pods.group import Group, deployment_of, template_of
 from triton_operator.render import Facts, children, choose, newer_fields, render
 from triton_operator.render.child_type import NewerField
 from triton_operator.scaling import ScaleDecision
@@ -20,7 +22,7 @@ from .contests import Contested, hold_back
 from .direct import decide_scale
 from .memory import Memory
 from .repair import NO_REPAIR, Repair, look, repair
-from .snapshot import Object, Snapshot, find_kind
+from .snapshot import Object, Snapshot
 from .steps import (
     ChangeModels,
     DeleteLeftoverPods,
@@ -35,14 +37,28 @@ from .steps import (
 
 
 @dataclass(frozen=True)
+class ChosenGroup:
+    """The decision about one group of servers.
+
+    Attributes:
+        group: the group, with the desired pod template.
+        facts: what the spec leaves open.
+        load: the decision about the models of its running servers.
+    """
+
+    group: Group
+    facts: Facts
+    load: LoadDecision
+
+
+@dataclass(frozen=True)
 class Decision:
     """What one reconcile does.
 
     Attributes:
-        facts: what the spec leaves open.
+        groups: the decisions about the groups of servers, in their order.
         desired: the objects that the TritonModel should have.
         left_out: the fields that they would have if the cluster knew them, by kind.
-        load: the decision about the models of the running servers.
         scale: the decision of the engine Direct; None with another engine.
         repair: the decision about a server that doesn't answer.
         contested: the planned writes, and what of them waits.
@@ -50,9 +66,8 @@ class Decision:
         steps: what to do, in this order.
     """
 
-    facts: Facts
+    groups: tuple[ChosenGroup, ...]
     desired: tuple[Object, ...]
-    load: LoadDecision
     scale: ScaleDecision | None
     contested: Contested
     memory: Memory
@@ -61,32 +76,43 @@ class Decision:
     left_out: Mapping[str, tuple[NewerField, ...]] = field(default_factory=dict)
 
     @property
-    def template_hash(self) -> str:
-        """The hash of the desired pod template."""
-        return _template(self.desired)
+    def facts(self) -> Facts:
+        """What the spec leaves open, of the group that every TritonModel has."""
+        return self.groups[0].facts
+
+    @property
+    def load(self) -> LoadDecision:
+        """The decision about the models of all running servers."""
+        return load_models.combined([chosen.load for chosen in self.groups])
 
 
 def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     """Returns the decision. `elapsed`: the prober's monotonic clock, in seconds."""
     memory = memory.with_version(snapshot.facts.cluster.kubernetes)
-    facts, load = _choose(snapshot)
+    groups = _choose(snapshot)
+    facts, load = groups[0].facts, load_models.combined([chosen.load for chosen in groups])
     scaling, scale = decide_scale(snapshot, memory.scaling, elapsed)
-    rendered = render(snapshot.model, replace(facts, autoscaler_floor=0 if scale is None else scale.floor))
+    rendered = render(
+        snapshot.model,
+        replace(facts, autoscaler_floor=0 if scale is None else scale.floor),
+        [(chosen.group.model, chosen.facts) for chosen in groups[1:]],
+    )
     known = [newer_fields.without_lacking(children.of(obj), obj, facts.cluster.lacks) for obj in rendered]
     left_out = {obj["kind"]: fields for obj, fields in known if fields}
     desired = tuple(obj for obj, _ in known)
-    template = _template(desired)
-    silent = look(snapshot, template, memory.silent)
+    groups = tuple(replace(chosen, group=_with_template(chosen.group, desired)) for chosen in groups)
+    silent = look(snapshot, [chosen.group for chosen in groups], memory.silent)
     unchanged, contested = _plan(snapshot, facts, desired, memory)
     decision = Decision(
-        facts=facts,
+        groups=groups,
         desired=desired,
         left_out=left_out,
-        load=load,
         scale=scale,
         # The status doesn't have the last eviction yet while that is remembered.
         repair=(
-            NO_REPAIR if memory.evicted else repair(snapshot, template, silent, changes_models=load.start is not None)
+            NO_REPAIR
+            if memory.evicted
+            else repair(snapshot, [chosen.group for chosen in groups], silent, changes_models=load.start is not None)
         ),
         contested=contested,
         memory=replace(
@@ -101,13 +127,33 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     return replace(decision, steps=tuple(step for policy in POLICIES for step in policy(snapshot, decision)))
 
 
-def _choose(snapshot: Snapshot) -> tuple[Facts, LoadDecision]:
-    """Returns the facts for rendering, and the decision about the models of running servers."""
-    facts = choose(snapshot.model, snapshot.deployment, snapshot.facts, agrees=is_template_of)
-    load, lists = load_models.decide_change(snapshot, facts)
-    if load.rollout:
-        facts = choose(snapshot.model, snapshot.deployment, snapshot.facts, agrees=is_template_of, replace_servers=True)
-    return replace(facts, lists=lists), load
+def _choose(snapshot: Snapshot) -> tuple[ChosenGroup, ...]:
+    """Returns the decisions about the groups, each with the pod template of its live Deployment."""
+    chosen = [(group, _facts(snapshot, group)) for group in snapshot.groups]
+    loads, lists = load_models.decide_changes(snapshot, chosen)
+    chosen = [
+        (group, _facts(snapshot, group, replace_servers=True) if load.rollout else facts)
+        for (group, facts), load in zip(chosen, loads, strict=True)
+    ]
+    lists = load_models.with_new_lists(lists, chosen[1:])
+    return tuple(
+        ChosenGroup(group, replace(facts, lists=lists), load)
+        for (group, facts), load in zip(chosen, loads, strict=True)
+    )
+
+
+def _facts(snapshot: Snapshot, group: Group, *, replace_servers: bool = False) -> Facts:
+    defaults = snapshot.facts
+    if group.name:
+        # The last known number of servers is that of another group.
+        defaults = replace(defaults, group=group.name, replicas=1)
+    return choose(group.model, group.deployment, defaults, agrees=is_template_of, replace_servers=replace_servers)
+
+
+def _with_template(group: Group, desired: Iterable[Object]) -> Group:
+    """Returns the group with the pod template of its desired Deployment."""
+    name = names.deployment(group.model.name, group.name)
+    return replace(group, template=template_of(deployment_of(desired, name)))
 
 
 def _plan(
@@ -126,11 +172,6 @@ def _plan(
     return planned.unchanged, hold_back(planned.writes, memory.applied, memory.contests, snapshot.time)
 
 
-def _template(desired: Iterable[Object]) -> str:
-    deployment = find_kind(desired, kinds.DEPLOYMENT) or {}
-    return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
-
-
 Policy = Callable[[Snapshot, Decision], Iterator[Step]]
 
 
@@ -141,10 +182,11 @@ def _wake_up(snapshot: Snapshot, _: Decision) -> Iterator[Step]:
     it exists, because until then KEDA may scale to zero again.
     """
     scaling, scaled_object = snapshot.model.scaling, snapshot.child(kinds.SCALED_OBJECT)
-    if scaling is None or snapshot.model.is_keda or snapshot.deployment is None or scaled_object is None:
+    deployment = snapshot.main.deployment
+    if scaling is None or snapshot.model.is_keda or deployment is None or scaled_object is None:
         return
-    if not snapshot.deployment["spec"]["replicas"] and not scaled_object["spec"].get("minReplicaCount"):
-        yield WakeUp(snapshot.deployment, scaling.min)
+    if not deployment["spec"]["replicas"] and not scaled_object["spec"].get("minReplicaCount"):
+        yield WakeUp(deployment, scaling.min)
 
 
 def _read_lost(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:
@@ -165,14 +207,15 @@ def _write_children(_: Snapshot, decision: Decision) -> Iterator[Step]:
         yield ReconcileAfter(contested.requeue_after)
 
 
-def _change_models(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:
-    if decision.load.start is not None:
-        yield ChangeModels(*decision.load.start, tuple(snapshot.model.spec.server.load_models))
+def _change_models(_: Snapshot, decision: Decision) -> Iterator[Step]:
+    for chosen in decision.groups:
+        if chosen.load.start is not None:
+            yield ChangeModels(*chosen.load.start, tuple(chosen.group.model.spec.server.load_models))
 
 
 def _scale_up(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:
-    if decision.scale is not None and snapshot.deployment is not None:
-        yield ScaleUp(snapshot.deployment, decision.scale)
+    if decision.scale is not None and (deployment := snapshot.main.deployment) is not None:
+        yield ScaleUp(deployment, decision.scale)
 
 
 def _repair(_: Snapshot, decision: Decision) -> Iterator[Step]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from triton_operator.api import kinds, names
+from triton_operator.api import kinds
 from triton_operator.api.status import AutoscalingStatus
 from triton_operator.api.thresholds import (
     ENSEMBLE_COEFFICIENT,
@@ -29,10 +29,9 @@ def decide_scale(
 
     `state`: the last one, None before the first decision. `elapsed`: the prober's monotonic clock, in seconds.
     """
-    scaling, deployment, autoscaler = snapshot.model.scaling, snapshot.deployment, snapshot.child(kinds.AUTOSCALER)
-    if snapshot.histories is None or scaling is None or deployment is None or autoscaler is None:
+    scaling, main, autoscaler = snapshot.model.scaling, snapshot.main, snapshot.child(kinds.AUTOSCALER)
+    if snapshot.histories is None or scaling is None or main.deployment is None or autoscaler is None:
         return None, None
-    template = deployment["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, "")
     spec, limits = autoscaler["spec"], snapshot.facts.thresholds
     observed = Observed(
         now=elapsed,
@@ -46,11 +45,11 @@ def decide_scale(
         most=scaling.max,
         utilization=scaling.utilization,
         predict=scaling.predict,
-        replicas=deployment["spec"]["replicas"],
+        replicas=main.deployment["spec"]["replicas"],
         floor=spec.get("minReplicas", 1),
         behavior=spec.get("behavior", {}),
         limited=_may_remove(autoscaler),
-        rollout=any(pod.is_alive and not pod.is_current(template) for pod in snapshot.pods),
+        rollout=len(main.living) > len(main.current),
     )
     return decide(state, observed)
 

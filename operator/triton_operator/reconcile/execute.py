@@ -20,7 +20,7 @@ from .leftovers import LeftoverCollector
 from .memory import Memory
 from .outcome import Outcome
 from .scale import Scaler
-from .snapshot import Snapshot, find_kind
+from .snapshot import Snapshot
 from .steps import (
     ChangeModels,
     DeleteLeftoverPods,
@@ -113,14 +113,15 @@ class Executor:
     def _delete_leftover_pods(self, snapshot: Snapshot, memory: Memory, outcome: Outcome) -> None:
         model = snapshot.model
         children = self._store.children(model.key, model.metadata.uid, snapshot.children)
-        deployment = find_kind(children, kinds.DEPLOYMENT)
-        if deployment is None or deployment["metadata"]["uid"] == memory.cleaned_up:
+        deployments = [child for child in children if child["kind"] == kinds.DEPLOYMENT.kind]
+        uids = frozenset(deployment["metadata"]["uid"] for deployment in deployments)
+        if uids <= memory.cleaned_up:
             return
 
         def delete() -> None:
-            wait = self._leftover_pods.delete_leftovers(model.key, deployment)
+            wait = self._leftover_pods.delete_leftovers(model.key, deployments)
             if wait is None:
-                outcome.cleaned_up = deployment["metadata"]["uid"]
+                outcome.cleaned_up = uids
             outcome.reconcile_after(wait)
 
         outcome.attempt(kinds.POD.kind, "to delete pods of earlier Deployments", delete, None)

@@ -20,12 +20,12 @@ class SilentServers:
 
     - `stopped`: uid of a pod → since when the operator has seen that its server doesn't answer.
     - `not_ready`: uid of such a pod → when its server has last said that it isn't ready.
-    - `start`: the hash of a pod template, and the shortest time in which a server of it became ready, in seconds.
+    - `starts`: the hash of a pod template → the shortest time in which a server of it became ready, in seconds.
     """
 
     stopped: Mapping[str, datetime] = field(default_factory=dict)
     not_ready: Mapping[str, datetime] = field(default_factory=dict)
-    start: tuple[str, float] | None = None
+    starts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Memory:
       look.
     - `merged`: the last status that was written, and what became of it, because another field manager has items in it.
     - `kubernetes`: the cluster's version at the last reconcile.
-    - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
+    - `cleaned_up`: uids of the Deployments for which leftover pods were already deleted.
     """
 
     applied: Mapping[Identity, Applied] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Memory:
     reported_repairs: frozenset[tuple[str, str]] | None = None
     merged: tuple[TritonModelStatus, TritonModelStatus] | None = None
     kubernetes: tuple[int, int] = (0, 0)
-    cleaned_up: str = ""
+    cleaned_up: frozenset[str] = frozenset()
 
     def with_version(self, kubernetes: tuple[int, int]) -> Memory:
         """Returns the memory for this version of the cluster.

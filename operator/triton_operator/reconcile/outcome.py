@@ -49,7 +49,7 @@ class Outcome:
     - `applied`: the records of the applied objects. `set_back`: where they have undone changes by other writers.
     - `writers`: the paths and the field managers of other writers, see `Contest`.
     - `eviction`: what became of the eviction of a server; None if none was due.
-    - `cleaned_up`: uid of the Deployment whose leftover pods are deleted, "" if none were looked for.
+    - `cleaned_up`: uids of the Deployments for which leftover pods are deleted; None if none were looked for.
     - `outside_cause`: a write was refused for a cause outside of the object, which may end at any moment:
       permissions, a quota, or a webhook that is down.
     - `blocked`: leftovers of a deleted TritonModel, each with its problem. `grace`: the remaining seconds in which they
@@ -67,7 +67,7 @@ class Outcome:
     set_back: tuple[Place, ...] = ()
     writers: dict[Place, tuple[str, str]] = field(default_factory=dict)
     eviction: Eviction | None = None
-    cleaned_up: str = ""
+    cleaned_up: frozenset[str] | None = None
     outside_cause: bool = False
     blocked: Mapping[Identity, Problem] = field(default_factory=dict)
     grace: float = 0
@@ -111,7 +111,7 @@ class Outcome:
             contests=contests,
             evicted=self.eviction.evicted if self.eviction else memory.evicted,
             eviction_refusal=self.eviction.refusal if self.eviction else memory.eviction_refusal,
-            cleaned_up=self.cleaned_up or memory.cleaned_up,
+            cleaned_up=memory.cleaned_up if self.cleaned_up is None else self.cleaned_up,
         )
 
     def fail(self, action: str, error: Exception, kind: str = "") -> None:

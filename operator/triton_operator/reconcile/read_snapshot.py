@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.series import series_by_threshold
-from triton_operator.api.servers import Index, RunningServer, Subject
+from triton_operator.api.servers import ChangeOutcome, Index, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import (
     MAX_CACHE_USAGE_PER_REPLICA,
@@ -22,6 +22,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.cluster.store import Store
 from triton_operator.plan import is_orphan
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.group import Group, by_group, deployment_of, template_of
 from triton_operator.pods.served import served
 from triton_operator.probe import Prober
 from triton_operator.render import Facts, readiness
@@ -52,19 +53,26 @@ class SnapshotReader:
 
     def read(
         self,
-        model: TritonModel,
+        wanted: Sequence[Group],
         raw: Object,
         before: TritonModelStatus,
         cluster: Cluster,
         unreadable: Mapping[str, Problem],
     ) -> Snapshot:
-        """Returns the snapshot of a TritonModel. `unreadable`: the problem of each kind that can't be read."""
+        """Returns the snapshot of a TritonModel.
+
+        - `wanted`: its groups of servers; only their names and models are read.
+        - `unreadable`: the problem of each kind that can't be read.
+        """
+        model = wanted[0].model
         key = model.key
         owned = tuple(self._store.children(key, model.metadata.uid))
         pods = self._pods(key)
-        deployment = find_kind(owned, kinds.DEPLOYMENT) or self._orphaned_deployment(model)
+        groups, ending = _groups(wanted, owned, pods)
+        if any(group.deployment is None for group in groups):
+            groups, ending = _groups(wanted, (*owned, *self._orphaned_deployments(model)), pods)
         requested = thresholds.of(raw)
-        facts = self._facts(model, raw, requested, deployment, pods, before, cluster)
+        facts = self._facts(raw, requested, groups[0], pods, before, cluster)
         monitored = cluster.capabilities.monitoring and model.spec.monitoring.enabled
         installed = cluster.installed if monitored else None
         url = _url(model, installed, cluster.prometheus)
@@ -72,22 +80,19 @@ class SnapshotReader:
             # While none is known, it stays the last one.
             facts = replace(facts, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
         started = [(pod, server) for pod in pods if (server := pod.server)]
-        running = [server for _, server in started]
+        # Before the answers: it refreshes those of servers whose change has ended.
+        changes = self._changes(key, groups)
         open_servers = [server for pod, server in started if not server_access.closes_index(pod.arguments)]
-        models = model.spec.server.load_models
-        changes = self._prober.changes.outcomes(key, models, running) if model.changes_models else {}
-        if not model.changes_models:
-            self._prober.changes.forget(key)
         servers = self._prober.servers.track(
             key,
             open_servers,
             explicit=model.is_explicit,
             entrypoint=facts.entrypoint,
             gpu_models={server.uid: pod.gpu_models for pod, server in started},
-            readiness=_readiness(model, deployment, started),
+            readiness=_readiness(groups),
         )
         autoscaler = find_kind(owned, kinds.AUTOSCALER)
-        subject = _subject(model, deployment, autoscaler, facts, before, servers.indexes)
+        subject = _subject(groups[0], autoscaler, facts, before, servers.indexes)
         if subject is None:
             self._prober.loads.forget(key)
         return Snapshot(
@@ -96,15 +101,15 @@ class SnapshotReader:
             before=before,
             requested=requested,
             children=owned,
-            deployment=deployment,
-            pods=pods,
+            groups=groups,
+            ending=ending,
             lost=frozenset(self._store.lost(key)),
             unreadable=unreadable,
             facts=facts,
             installed=installed,
             answer=self._answer(model, url),
             servers=servers,
-            histories=self._prober.loads.track(key, _serving(pods), subject) if subject else None,
+            histories=self._prober.loads.track(key, _serving(groups[0]), subject) if subject else None,
             changes=changes,
             time=self._clock(),
         )
@@ -112,34 +117,44 @@ class SnapshotReader:
     def after_writes(self, snapshot: Snapshot) -> Snapshot:
         """Returns `snapshot` with the children and pods of now."""
         key, uid = snapshot.model.key, snapshot.model.metadata.uid
-        owned = self._store.children(key, uid, snapshot.children)
-        return replace(
-            snapshot,
-            children=tuple(owned),
-            deployment=find_kind(owned, kinds.DEPLOYMENT),
-            pods=self._pods(key),
-        )
+        owned = tuple(self._store.children(key, uid, snapshot.children))
+        groups, ending = _groups(snapshot.groups, owned, self._pods(key))
+        return replace(snapshot, children=owned, groups=groups, ending=ending)
 
     def _pods(self, key: str) -> tuple[Pod, ...]:
         return tuple(map(Pod, self._store.of_kind(key, kinds.POD.kind)))
 
+    def _changes(self, key: str, groups: Iterable[Group]) -> Mapping[str, ChangeOutcome]:
+        """Returns uid of a server → what has become of the change of its models."""
+        changed = [group for group in groups if group.model.changes_models]
+        if not changed:
+            self._prober.changes.forget(key)
+            return {}
+        return self._prober.changes.outcomes(
+            key,
+            [
+                (server, group.model.spec.server.load_models)
+                for group in changed
+                for pod in group.pods
+                if (server := pod.server)
+            ],
+        )
+
     def _facts(
         self,
-        model: TritonModel,
         raw: Object,
         requested: Thresholds,
-        deployment: Object | None,
+        main: Group,
         pods: tuple[Pod, ...],
         before: TritonModelStatus,
         cluster: Cluster,
     ) -> Facts:
-        annotations = deployment["metadata"].get("annotations", {}) if deployment else {}
-        template = annotations.get(names.ANNOTATION_TEMPLATE, "")
-        now_served = served(model, pods, template, before)
+        now_served = served(main.model, main.pods, main.template, before)
+        others = sum(pod.is_alive for pod in pods) - len(main.living)
         return replace(
             self._defaults,
             delivery=cluster.delivery,
-            replicas=max(before.replicas, 1),
+            replicas=max(before.replicas - others, 1),
             # An ensemble has different rules, so there are none until the type of the entrypoint is known.
             entrypoint=now_served.entrypoint if now_served.type else "",
             ensemble=now_served.type == "Ensemble",
@@ -148,10 +163,9 @@ class SnapshotReader:
             cluster=cluster.capabilities,
         )
 
-    def _orphaned_deployment(self, model: TritonModel) -> Object | None:
-        """Returns the Deployment that has lost its owner reference, to adopt it unchanged; None if there is none."""
-        deployments = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
-        return next((d for d in deployments if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
+    def _orphaned_deployments(self, model: TritonModel) -> list[Object]:
+        """Returns the Deployments that have lost their owner reference, to adopt them unchanged."""
+        return [d for d in self._store.of_kind(model.key, kinds.DEPLOYMENT.kind) if is_orphan(d, model.name)]
 
     def _answer(self, model: TritonModel, url: str) -> PrometheusAnswer | None:
         if not url:
@@ -160,6 +174,18 @@ class SnapshotReader:
         series = (one for named in series_by_threshold(model.spec.monitoring).values() for one in named)
         metrics = frozenset(name for one in series for name in one.names)
         return self._prober.prometheuses.track(model.key, url, metrics)
+
+
+def _groups(
+    wanted: Iterable[Group], objects: Sequence[Object], pods: Iterable[Pod]
+) -> tuple[tuple[Group, ...], tuple[Pod, ...]]:
+    """Returns the groups with their live Deployments and pods, and the pods of no group."""
+    groups, rest = [], by_group(pods)
+    for group in wanted:
+        deployment = deployment_of(objects, names.deployment(group.model.name, group.name))
+        mine = rest.pop(group.name, ())
+        groups.append(replace(group, deployment=deployment, pods=mine, template=template_of(deployment)))
+    return tuple(groups), tuple(pod for mine in rest.values() for pod in mine)
 
 
 def _url(model: TritonModel, installed: Installed | None, chosen: str) -> str:
@@ -174,8 +200,7 @@ def _url(model: TritonModel, installed: Installed | None, chosen: str) -> str:
 
 
 def _subject(
-    model: TritonModel,
-    deployment: Object | None,
+    main: Group,
     autoscaler: Object | None,
     facts: Facts,
     before: TritonModelStatus,
@@ -185,7 +210,8 @@ def _subject(
 
     `indexes`: the last answers of the servers, because the status doesn't have all models.
     """
-    if model.scaling is None or not model.is_direct or not (deployment and autoscaler and facts.entrypoint):
+    model = main.model
+    if model.scaling is None or not model.is_direct or not (main.deployment and autoscaler and facts.entrypoint):
         return None
     # Also without a limit, so that a new one decides by the last minute at once.
     named = series_by_threshold(model.spec.monitoring)
@@ -202,20 +228,20 @@ def _subject(
     return replace(subject, steps=steps, failures_per_request=FAILURES_PER_REQUEST)
 
 
-def _readiness(
-    model: TritonModel, deployment: Object | None, started: Iterable[tuple[Pod, RunningServer]]
-) -> dict[str, str]:
+def _readiness(groups: Iterable[Group]) -> dict[str, str]:
     """Returns the path of Triton's readiness for servers that may be evicted, by their uid.
 
     Those of an earlier pod template may have another entrypoint.
     """
-    if model.spec.health_request is None or deployment is None:
-        return {}
-    template = deployment["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, "")
-    stopped = [server for pod, server in started if pod.stopped_answering and pod.is_current(template)]
-    return {server.uid: readiness.path(model) for server in stopped}
+    return {
+        server.uid: readiness.path(group.model)
+        for group in groups
+        if group.model.spec.health_request is not None
+        for pod in group.current
+        if pod.stopped_answering and (server := pod.server)
+    }
 
 
-def _serving(pods: Iterable[Pod]) -> list[RunningServer]:
+def _serving(group: Group) -> list[RunningServer]:
     """Returns the ready servers. One that is starting counts the requests of its warm-up."""
-    return [server for pod in pods if pod.is_ready and (server := pod.server)]
+    return [server for pod in group.pods if pod.is_ready and (server := pod.server)]

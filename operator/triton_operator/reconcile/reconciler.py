@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,11 +17,13 @@ from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.group import deployment_of
 from triton_operator.probe import Prober
 from triton_operator.render import Facts
 from triton_operator.render.kept_template import spec_hash
 from triton_operator.status.assess import held, unread
 
+from . import groups
 from .decide import decide
 from .execute import Executor
 from .internal_error import INTERNAL_ERROR, internal_error
@@ -33,7 +35,7 @@ from .outcome import Outcome
 from .pace import SPEC_CHANGES_TOO_OFTEN, Pace
 from .read_snapshot import SnapshotReader
 from .report import Reporter, current_status
-from .snapshot import Cluster, find_kind
+from .snapshot import Cluster
 from .unread import SPEC_INVALID, UNTOUCHED, is_essential, observe, read, too_large, unreadable
 from .write_status import StatusWriter
 
@@ -70,6 +72,7 @@ class Reconciler:
     - `on_repair(reason)`: called for every restart of a server because of spec.repair.
     - `on_scale_up`: called after each scale-up of the engine Direct. `elapsed`: a monotonic clock, in seconds.
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
+    - `group_policies`: return the groups of servers beside the one that every TritonModel has.
     """
 
     def __init__(
@@ -86,7 +89,9 @@ class Reconciler:
         on_scale_up: Callable[[], None] = lambda: None,
         elapsed: Callable[[], float] = time.monotonic,
         on_repair: Callable[[str], None] = lambda _: None,
+        group_policies: Sequence[groups.Policy] = groups.POLICIES,
     ) -> None:
+        self._group_policies = group_policies
         self._store, self._clock, self._elapsed, self._cluster = store, clock, elapsed, cluster
         self._lacking = Lacking()
         self._reader = SnapshotReader(store, prober, defaults, clock)
@@ -130,7 +135,9 @@ class Reconciler:
             self._report_held(key, raw, SPEC_CHANGES_TOO_OFTEN, log)
             return Result(requeue_after=seconds)
 
-        snapshot = self._reader.read(model, raw, current_status(raw), cluster, unreadable_kinds)
+        before = current_status(raw)
+        wanted = groups.wanted(model, before, self._group_policies)
+        snapshot = self._reader.read(wanted, raw, before, cluster, unreadable_kinds)
         snapshot = replace(snapshot, refused_if_new=refused_if_new)
         decision = decide(snapshot, self._memory(key), self._elapsed())
         outcome = Outcome(secrets.values(model), snapshot.facts.cluster.kubernetes)
@@ -184,7 +191,7 @@ class Reconciler:
         uid = raw["metadata"]["uid"]
         if large := self._store.large(key, uid):
             return too_large(large)
-        parsed = read(raw, find_kind(self._store.children(key, uid), kinds.DEPLOYMENT))
+        parsed = read(raw, deployment_of(self._store.children(key, uid), raw["metadata"]["name"]))
         if isinstance(parsed, Problem):
             return parsed
         blocking = (problem for kind, problem in unreadable_kinds.items() if is_essential(kind, parsed[0]))
@@ -197,9 +204,9 @@ class Reconciler:
         pod, uid, metadata = kinds.POD.kind, raw["metadata"]["uid"], raw["metadata"]
         pods = () if pod in unreadable_kinds else self._store.of_kind(key, pod)
         unseen = pod in unreadable_kinds or any(large.kind == pod for large in self._store.large(key, uid))
-        observed = observe(find_kind(self._store.children(key, uid), kinds.DEPLOYMENT), map(Pod, pods))
+        servers = observe(self._store.children(key, uid), map(Pod, pods), metadata["name"])
         now, before = self._clock(), current_status(raw)
-        status = unread(before, problem, observed, timestamp(now), metadata.get("generation", 0), unseen=unseen)
+        status = unread(before, problem, servers, timestamp(now), metadata.get("generation", 0), unseen=unseen)
         self._memories[key], wait = self._reporter.report_untouched(key, raw, status, self._memory(key), now, log)
         return Result(requeue=problem.reason in (SPEC_INVALID, INTERNAL_ERROR), requeue_after=wait or None)
 

@@ -6,19 +6,19 @@ docs/decisions/0041-health-request.md
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from triton_operator.api.status import MAX_EVICTIONS
-from triton_operator.api.types import HealthRequest, TritonModelSpec
+from triton_operator.api.types import HealthRequest
 from triton_operator.pods import Pod
+from triton_operator.pods.group import Group
 from triton_operator.pods.problems import problem_of
-from triton_operator.pods.rollout import desired_replicas, refused_pods
 from triton_operator.render.deployment import progress_seconds
 
 from .memory import SilentServers
-from .snapshot import Object, Snapshot
+from .snapshot import Snapshot
 from .steps import Evict, ReconcileAfter
 
 _LEAST_PATIENCE = timedelta(seconds=30)
@@ -52,7 +52,7 @@ class _Event:
     until: datetime | None = None
 
 
-def repair(snapshot: Snapshot, template: str, silent: SilentServers, *, changes_models: bool) -> Repair:
+def repair(snapshot: Snapshot, groups: Sequence[Group], silent: SilentServers, *, changes_models: bool) -> Repair:
     """Returns the eviction of one server, or why there is none now.
 
     Evicts none that says itself that it isn't ready: no request has failed there. Evicts none while another is about to
@@ -61,19 +61,19 @@ def repair(snapshot: Snapshot, template: str, silent: SilentServers, *, changes_
     shorter outage of what it depends on isn't worth one. Doesn't wait for servers that don't start: without a node or a
     quota, with a crash in each start.
 
-    - `template`: the hash of the desired pod template.
+    - `groups`: those of the snapshot, each with the desired pod template. Clients call all of them by one address.
     - `silent`: from `look`, with this snapshot.
     - `changes_models`: whether the models of a running server are being changed now.
     """
     spec, now = snapshot.model.spec, snapshot.time
     if spec.health_request is None or spec.repair != "Restart":
         return NO_REPAIR
-    pods = [pod for pod in snapshot.pods if not pod.has_ended]
+    pods = [(group, pod) for group in groups for pod in group.pods if not pod.has_ended]
     not_ready = _not_ready(snapshot)
-    stopped = sorted((_since(pod, silent), pod.name, pod) for pod in pods if pod.stopped_answering)
+    stopped = sorted((_since(pod, silent), pod.name, group, pod) for group, pod in pods if pod.stopped_answering)
     if not stopped:
         return NO_REPAIR
-    since, name, pod = next((entry for entry in stopped if entry[1] not in not_ready), stopped[0])
+    since, name, group, pod = next((entry for entry in stopped if entry[1] not in not_ready), stopped[0])
     if name in not_ready:
         return Repair(
             note=f"{name} isn't evicted, because it says itself that it isn't ready: its model isn't loaded, or "
@@ -81,10 +81,10 @@ def repair(snapshot: Snapshot, template: str, silent: SilentServers, *, changes_
         )
     if changes_models:
         return Repair(note=f"{name} isn't evicted while the models of a server change")
-    if event := next(_events(pods, snapshot.deployment, spec, now), None):
+    if event := next(_events(groups, snapshot.ending, now), None):
         wait = ReconcileAfter((event.until - now).total_seconds()) if event.until else None
         return Repair(wait, f"{name} isn't evicted while {event.words}")
-    alone = not any(pod.is_ready for pod in pods)
+    alone = not any(pod.is_ready for pod in snapshot.pods)
     if alone and len(stopped) > 1:
         return Repair(
             note=f"{name} isn't evicted, because no server answers: the request, the model or what it depends on is to "
@@ -95,7 +95,7 @@ def repair(snapshot: Snapshot, template: str, silent: SilentServers, *, changes_
         return Repair(note=f"{name} isn't evicted before it has said whether it is ready itself")
     patience = _patience(spec.health_request)
     if alone:
-        patience = max(patience, _start(template, silent, spec))
+        patience = max(patience, _start(group, silent))
     due, allowed = since + patience, next_allowed(snapshot.before.evictions, now)
     wait_seconds = (max(due, allowed) - now).total_seconds()
     if wait_seconds <= 0:
@@ -109,18 +109,21 @@ def repair(snapshot: Snapshot, template: str, silent: SilentServers, *, changes_
     return Repair(ReconcileAfter(wait_seconds), f"{why} unless it answers")
 
 
-def look(snapshot: Snapshot, template: str, before: SilentServers) -> SilentServers:
-    """Returns what is seen of servers that don't answer, with what was seen `before`."""
+def look(snapshot: Snapshot, groups: Sequence[Group], before: SilentServers) -> SilentServers:
+    """Returns what is seen of servers that don't answer, with what was seen `before`. `groups`: as for `repair`."""
     now, pods = snapshot.time, [pod for pod in snapshot.pods if not pod.has_ended]
     stopped = {pod.raw["metadata"]["uid"]: pod.name for pod in pods if pod.stopped_answering}
     not_ready = _not_ready(snapshot)
     last = {uid: time for uid, time in before.not_ready.items() if uid in stopped}
-    times = [seconds for pod in pods if pod.is_current(template) and (seconds := pod.start_seconds) is not None]
-    known = [before.start[1]] if before.start and before.start[0] == template else []
+    starts: dict[str, float] = {}
+    for group in groups:
+        times = [seconds for pod in group.current if (seconds := pod.start_seconds) is not None]
+        if shortest := min([*times, *(known for known in [before.starts.get(group.template)] if known)], default=None):
+            starts[group.template] = shortest
     return SilentServers(
         {uid: min(before.stopped.get(uid, now), now) for uid in stopped},
         last | {uid: now for uid, name in stopped.items() if name in not_ready},
-        (template, min(times + known)) if times or known else before.start,
+        starts,
     )
 
 
@@ -139,10 +142,10 @@ def _since(pod: Pod, silent: SilentServers) -> datetime:
     return since if len(pod.status["containerStatuses"]) == 1 else max(since, silent.stopped[uid])
 
 
-def _start(template: str, silent: SilentServers, spec: TritonModelSpec) -> timedelta:
+def _start(group: Group, silent: SilentServers) -> timedelta:
     """Returns how long a start takes; spec.rollout.startupSeconds if that isn't known, or if a start took longer."""
-    longest = timedelta(seconds=spec.rollout.startup_seconds)
-    return min(longest, timedelta(seconds=silent.start[1])) if silent.start and silent.start[0] == template else longest
+    longest = group.model.spec.rollout.startup_seconds
+    return timedelta(seconds=min(longest, silent.starts.get(group.template, longest)))
 
 
 def _patience(request: HealthRequest) -> timedelta:
@@ -177,22 +180,23 @@ def _time(text: str) -> datetime | None:
     return None
 
 
-def _events(pods: Sequence[Pod], deployment: Object | None, spec: TritonModelSpec, now: datetime) -> Iterator[_Event]:
-    """Yields what is about to happen to the servers."""
-    if sum(not pod.is_deleting for pod in pods) < desired_replicas(deployment) and refused_pods(deployment) is None:
+def _events(groups: Iterable[Group], ending: Iterable[Pod], now: datetime) -> Iterator[_Event]:
+    """Yields what is about to happen to the servers. `ending`: those of no group."""
+    if any(len(group.living) < group.desired and group.refusal is None for group in groups):
         yield _Event("a server is missing")
-    for pod in pods:
-        if pod.ends:
-            if (until := pod.ends + _LATE) > now:
-                yield _Event(f"{pod.name} ends", until)
-        elif not pod.server_is_ready and not pod.stopped_answering and (until := _ready_at(pod, spec)) > now:
-            yield _Event(f"{pod.name} starts", until)
+    for pod in (*(pod for group in groups for pod in group.pods), *ending):
+        if not pod.has_ended and pod.ends and (until := pod.ends + _LATE) > now:
+            yield _Event(f"{pod.name} ends", until)
+    for group in groups:
+        startup_seconds = group.model.spec.rollout.startup_seconds
+        for pod in group.living:
+            starts = not pod.server_is_ready and not pod.stopped_answering
+            if starts and (until := _ready_at(pod, startup_seconds)) > now:
+                yield _Event(f"{pod.name} starts", until)
 
 
-def _ready_at(pod: Pod, spec: TritonModelSpec) -> datetime:
+def _ready_at(pod: Pod, startup_seconds: int) -> datetime:
     """Returns when a server that isn't ready should be; the past if it has a problem before its start."""
     if pod.server_began:
-        return pod.server_began + timedelta(seconds=pod.startup_seconds or spec.rollout.startup_seconds) + _LATE
-    return pod.created + (
-        timedelta() if problem_of(pod) else timedelta(seconds=progress_seconds(spec.rollout.startup_seconds))
-    )
+        return pod.server_began + timedelta(seconds=pod.startup_seconds or startup_seconds) + _LATE
+    return pod.created + (timedelta() if problem_of(pod) else timedelta(seconds=progress_seconds(startup_seconds)))

@@ -144,14 +144,17 @@ def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory
     unreadable = {kind: problem for kind, problem in snapshot.unreadable.items() if is_needed(kind, model)}
     contested, noted = problems(memory.contests, snapshot.time)
     return Observation(
-        template=decision.template_hash,
+        groups=tuple(
+            replace(now, template=chosen.group.template)
+            for now, chosen in zip(snapshot.groups, decision.groups, strict=True)
+        ),
+        ending=snapshot.ending,
         delivery=facts.delivery,
         kubernetes=facts.cluster.kubernetes,
         selector=names.selector(model.name),
-        newer_template=isinstance(facts.template, KeptTemplate) and facts.template.newer,
-        deployment=snapshot.deployment,
-        paused=bool((snapshot.deployment or {}).get("spec", {}).get("paused")),
-        pods=snapshot.pods,
+        newer_template=any(
+            isinstance(template := chosen.facts.template, KeptTemplate) and template.newer for chosen in decision.groups
+        ),
         refused={**contested, **outcome.refused, **unreadable},
         contested=noted,
         dropped={

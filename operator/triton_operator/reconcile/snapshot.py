@@ -15,6 +15,7 @@ from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.plan import Identity
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.group import Group
 from triton_operator.render import Facts
 from triton_operator.render.facts import Capabilities, Delivery
 
@@ -49,8 +50,9 @@ class Snapshot:
         before: its status.
         requested: the thresholds in its annotations.
         children: the objects that it owns.
-        deployment: its Deployment, also one that has lost its owner reference; None if there is none.
-        pods: the pods with its label.
+        groups: its groups of servers, each with the pod template of its live Deployment. The Deployment may have lost
+            its owner reference. The first group is the one that every TritonModel has.
+        ending: the pods of no group that it still has.
         lost: owned objects that have lost their label, so that no watch reports them.
         unreadable: the problem of each kind that the operator can't read.
         facts: the facts of a new pod template: settings, the cluster's capabilities, and what is known of the model.
@@ -68,8 +70,8 @@ class Snapshot:
     before: TritonModelStatus
     requested: Thresholds
     children: tuple[Object, ...]
-    deployment: Object | None
-    pods: tuple[Pod, ...]
+    groups: tuple[Group, ...]
+    ending: tuple[Pod, ...]
     lost: frozenset[Identity]
     unreadable: Mapping[str, Problem]
     facts: Facts
@@ -80,6 +82,16 @@ class Snapshot:
     changes: Mapping[str, ChangeOutcome]
     time: datetime
     refused_if_new: str = ""
+
+    @property
+    def main(self) -> Group:
+        """The group that every TritonModel has. Clients call its entrypoint, and autoscalers scale it."""
+        return self.groups[0]
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of all groups, and those that end."""
+        return (*(pod for group in self.groups for pod in group.pods), *self.ending)
 
     def child(self, kind: Kind) -> Object | None:
         """Returns the first child of this kind; None if there is none."""

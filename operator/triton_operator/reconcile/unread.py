@@ -15,9 +15,9 @@ from triton_operator.api.types import TritonModel
 from triton_operator.cluster.entry import LARGEST, Large
 from triton_operator.cluster.shallow import MAX_BYTES, max_values
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.group import Servers, by_group, deployment_of, template_of
 from triton_operator.render import runs
 from triton_operator.render.children import BY_NAME
-from triton_operator.status.observation import Observation
 
 SPEC_INVALID = "SpecInvalid"
 _MAX_NAMED = 5
@@ -25,10 +25,13 @@ _MAX_NAMED = 5
 UNTOUCHED = "until then the operator changes nothing and repairs no server, and the servers keep running"
 
 
-def observe(deployment: Mapping[str, Any] | None, pods: Iterable[Pod]) -> Observation:
-    """Returns what is observed of a TritonModel without its spec."""
-    annotations = (deployment or {}).get("metadata", {}).get("annotations", {})
-    return Observation(annotations.get(names.ANNOTATION_TEMPLATE, ""), "", deployment=deployment, pods=tuple(pods))
+def observe(children: Sequence[dict[str, Any]], pods: Iterable[Pod], name: str) -> list[Servers]:
+    """Returns the servers of a TritonModel, which is all that is known without its spec, by group.
+
+    `children`: what it owns. `name`: its name.
+    """
+    groups = [(deployment_of(children, names.deployment(name, at)), mine) for at, mine in by_group(pods).items()]
+    return [Servers(deployment, mine, template_of(deployment)) for deployment, mine in groups]
 
 
 def too_large(large: Sequence[Large]) -> Problem:

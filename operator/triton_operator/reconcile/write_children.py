@@ -60,7 +60,7 @@ class ChildWriter:
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
-            if missing & _needs(obj) or (has_foreign_deployment and obj["kind"] == kinds.SERVICE.kind):
+            if missing & _needs(model, obj) or (has_foreign_deployment and obj["kind"] == kinds.SERVICE.kind):
                 continue
             if problem := outcome.blocked.get(identity(obj)):
                 outcome.refused.setdefault(obj["kind"], problem)
@@ -82,7 +82,7 @@ class ChildWriter:
                 problem = self._refuse(model, obj, step.live, error, outcome)
                 if isinstance(step, Apply) and (step.live is None or _adds_list(step)):
                     missing.add(identity(obj))
-                    if obj["kind"] == kinds.DEPLOYMENT.kind:
+                    if identity(obj) == (kinds.DEPLOYMENT.kind, model.name):
                         has_foreign_deployment = problem is not None and problem.reason == _TAKEN
             except Exception as error:
                 log.exception("the operator failed to write %s", name)
@@ -278,11 +278,11 @@ def _adds_list(step: Apply) -> bool:
     )
 
 
-def _needs(obj: Any) -> set[Identity]:
+def _needs(model: TritonModel, obj: Any) -> set[Identity]:
     """Returns the objects without which pods must not start; none for what isn't a Deployment."""
     if obj["kind"] != kinds.DEPLOYMENT.kind:
         return set()
-    name, pod_spec = obj["metadata"]["name"], obj["spec"]["template"]["spec"]
+    name, pod_spec = model.name, obj["spec"]["template"]["spec"]
     needed = {
         (kinds.NETWORK_POLICY.kind, name),
         (kinds.SERVICE_ACCOUNT.kind, str(pod_spec.get("serviceAccountName", ""))),

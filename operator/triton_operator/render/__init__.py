@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from triton_operator.api.types import TritonModel
@@ -15,6 +16,14 @@ from .template_choice import choose, runs
 __all__ = ["Facts", "choose", "endpoint", "render", "runs", "template_hash"]
 
 
-def render(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
-    """Returns all children of `model`, in the order in which the operator applies them."""
-    return [obj for child in CHILDREN for obj in child.render(model, facts)]
+def render(model: TritonModel, facts: Facts, others: Sequence[tuple[TritonModel, Facts]] = ()) -> list[dict[str, Any]]:
+    """Returns all children of `model`, in the order in which the operator applies them.
+
+    `others`: further groups of servers, each with the TritonModel as these servers should have it.
+    """
+    return [
+        obj
+        for child in CHILDREN
+        for group in ((model, facts), *(others if child.of_each_group else ()))
+        for obj in child.render(*group)
+    ]

@@ -36,6 +36,7 @@ class Child:
 
     - `render`: returns the objects of this kind that a TritonModel needs.
     - `always`: whether every TritonModel has them, under the same names.
+    - `of_each_group`: whether each group of servers has its own; otherwise all groups share them.
     - `needed`: whether a TritonModel can't do without them; for one that can, no right to read the kind is needed.
     - `condition`: the condition that reports a refused write. Serving needs the kind if this is Progressing.
     - `unchecked`: fields of the spec that are copied into the object without validation, for the error message.
@@ -50,6 +51,7 @@ class Child:
     kind: Kind
     render: Callable[[TritonModel, Facts], Iterable[Object]]
     always: bool = False
+    of_each_group: bool = False
     needed: Callable[[TritonModel], bool] = lambda _: True
     condition: str = PROGRESSING
     unchecked: str = ""

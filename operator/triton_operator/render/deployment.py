@@ -38,22 +38,23 @@ def deployment(model: TritonModel, facts: Facts) -> dict[str, Any]:
     """
     spec = model.spec
     template = chosen_template(model, facts)
-    packed = pack(template)
+    packed, group = pack(template), facts.group
     number = spec.replicas if spec.replicas is not None else facts.initial_replicas
     replicas = {"replicas": number} if number is not None else {}
     return obj(
         model,
         kinds.DEPLOYMENT,
+        names.deployment(model.name, group),
         annotations={
             names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
             names.ANNOTATION_DELIVERY: facts.delivery,
             names.ANNOTATION_SPEC: spec_hash(model, facts.delivery),
             **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
         },
-        labels={names.LABEL_KEPT: seal(template)} if packed else {},
+        labels={**names.of_group(group), **({names.LABEL_KEPT: seal(template)} if packed else {})},
         spec={
             **replicas,
-            "selector": {"matchLabels": names.selector(model.name)},
+            "selector": {"matchLabels": names.selector(model.name, group)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": surge(spec)},
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": progress_seconds(spec.rollout.startup_seconds),
@@ -100,7 +101,7 @@ def pod_template(model: TritonModel, facts: Facts) -> dict[str, Any]:
         },
     )
     metadata = template["metadata"]
-    metadata["labels"] = {**metadata["labels"], **names.labels(model.name)}
+    metadata["labels"] = {**metadata["labels"], **names.labels(model.name), **names.of_group(facts.group)}
     if model.spec.rollout.restarted_at:
         metadata["annotations"] = {
             **metadata["annotations"],
@@ -154,6 +155,7 @@ CHILD = Child(
     kinds.DEPLOYMENT,
     lambda model, facts: [deployment(model, facts)],
     always=True,
+    of_each_group=True,
     unchecked="check spec.podTemplate, spec.server.env and spec.server.resources, which the operator copies unchanged",
     status=_status,
 )

@@ -108,6 +108,8 @@ class Facts:
     """The number of servers of a new Deployment that an autoscaler scales; None for the default."""
     autoscaler_floor: int = 0
     """minReplicas of the autoscaler if the engine Direct has raised it."""
+    group: str = ""
+    """The name of the group of servers to render; "" for the one that every TritonModel has."""
     settings: RenderSettings = RenderSettings()
     cluster: Capabilities = Capabilities()
     template: NewTemplate | KeptTemplate = NewTemplate()

@@ -7,7 +7,7 @@ import logging
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from triton_operator.api import kinds, names
@@ -20,7 +20,7 @@ from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod
 from triton_operator.probe import Prober
 from triton_operator.probe.credentials import headers
-from triton_operator.reconcile import Reconciler
+from triton_operator.reconcile import Reconciler, groups
 from triton_operator.render import Facts
 from triton_operator.render.facts import RenderSettings
 
@@ -49,10 +49,19 @@ takes more than twice this part. The process itself, the servers' answers and th
 
 
 class App:
-    """Creates and connects the parts of the operator. `run` returns the exit code of the process."""
+    """Creates and connects the parts of the operator. `run` returns the exit code of the process.
 
-    def __init__(self, settings: Settings, api: KubernetesApi | None = None, metrics: Metrics | None = None) -> None:
-        self._settings = settings
+    `group_policies`: return the groups of servers beside the one that every TritonModel has.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        api: KubernetesApi | None = None,
+        metrics: Metrics | None = None,
+        group_policies: Sequence[groups.Policy] = groups.POLICIES,
+    ) -> None:
+        self._settings, self._group_policies = settings, group_policies
         self._metrics = metrics or Metrics()
         on_request = self._metrics.on_request
         self._api = api or KubernetesApi(client_of_environment(settings.workers + _CONNECTIONS), on_request)
@@ -151,7 +160,7 @@ class App:
         """Adds the metrics that each scrape reads."""
         self._metrics.count_models(
             lambda: self._store.map_kind(names.KIND, gauges_of),
-            lambda: dict(pair for _, pair in self._store.map_kind(kinds.DEPLOYMENT.kind, _desired_replicas)),
+            lambda: _sums(pair for _, pair in self._store.map_kind(kinds.DEPLOYMENT.kind, _desired_replicas)),
             lambda: Counter(key for key, ready in self._store.map_kind(kinds.POD.kind, _is_ready) if ready),
         )
         self._metrics.count_refused(lambda: ((kind.plural, ns or "") for kind, ns in self._listing.refused))
@@ -181,6 +190,7 @@ class App:
             self._settings.collect_seconds,
             on_scale_up=self._metrics.scale_ups.inc,
             on_repair=self._metrics.on_repair,
+            group_policies=self._group_policies,
         )
 
     async def _wait_for_crd(self) -> None:
@@ -245,6 +255,14 @@ def _desired_replicas(deployment: dict[str, Any]) -> tuple[str, int]:
     """Returns the uid of a Deployment's TritonModel, and the desired number of servers."""
     owner = controller(deployment)
     return owner["uid"] if owner else "", int(deployment["spec"]["replicas"])
+
+
+def _sums(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Returns the sum of the numbers with each key."""
+    sums: Counter[str] = Counter()
+    for key, number in pairs:
+        sums[key] += number
+    return sums
 
 
 def _is_change_of_spec(model: dict[str, Any]) -> bool:

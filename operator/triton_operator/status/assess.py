@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from triton_operator.api import kubernetes_versions, names, secrets, server_access
@@ -24,8 +24,8 @@ from triton_operator.api.status import (
 from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.group import Group, Servers
 from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
-from triton_operator.pods.rollout import desired_replicas, is_complete, refused_pods
 from triton_operator.pods.served import expected, served
 from triton_operator.render.child_type import Child
 from triton_operator.render.children import CHILDREN
@@ -36,7 +36,7 @@ from . import calibration, counting, faults, thresholds
 from .autoscaler_active import autoscaler_active
 from .conditions import condition, with_transition_times
 from .kstatus import COMPLETE, kstatus
-from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
+from .models import MAX_MODELS, bounded, load_problem, loaded, merged, model_states
 from .monitoring_available import monitoring_available
 from .observation import ModelsChange, Observation
 from .threshold_live import threshold_live
@@ -75,30 +75,34 @@ def assess(
 ) -> TritonModelStatus:
     """Returns the status for an observation. `now` (RFC 3339, milliseconds) appears only in fields that change."""
     living = [p for p in observed.pods if p.is_alive]
-    current = [p for p in living if p.is_current(observed.template)]
+    current = [p for group in observed.groups for p in group.current]
     ready = [p for p in living if p.is_ready]
-    now_served = served(model, living, observed.template, before)
+    main = observed.main
+    now_served = served(model, main.living, main.template, before)
     entrypoint = now_served.entrypoint
-    # During a rollout the new servers' models count, as soon as one of them answers.
-    newest = [p for p in current if p.name in observed.servers.indexes]
-    answering = newest or [p for p in living if p.name in observed.servers.indexes]
-    report = next((r for p in answering or current + living if (r := p.check_report)), None)
-    models = _redacted(model, _models(model, observed, answering, report))
-    failure = _pods_problem(model, observed, current, models if newest else [], now)
+    reported = [_reported(group, observed) for group in observed.groups]
+    models = _redacted(model, merged([states for states, _ in reported]))
+    newest = _redacted(model, merged([states for states, newest in reported if newest]))
+    failure = _pods_problem(observed, newest, now)
     problem = _refusal(observed) or failure
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
         # A write that is refused is seldom why the servers that are there don't answer.
-        _ready(observed, entrypoint, ready, current, failure or problem),
-        _progressing(observed, living, current, ready, problem),
+        faults.with_faults(
+            _ready(observed.groups, entrypoint, ready, current, failure or problem),
+            observed.monitoring.answer,
+            ready,
+            observed.servers.on_cpu,
+        ),
+        _progressing(observed, current, ready, problem),
         _models_loaded(model, models, problem, observed.servers, ready),
         threshold_live(model, observed, limits, live, now),
         counting.with_uncounted_entrypoint(autoscaler_active(model, observed), observed, entrypoint),
         counting.with_uncounted_models(monitoring_available(model, observed, models), observed, entrypoint),
     ]
     noted = [_with_notes(c, observed) for c in conditions if c]
-    digests = sorted({p.model_digest for p in current} - {""})
+    digests = sorted({p.model_digest for p in main.current} - {""})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
         conditions=with_transition_times(
@@ -108,14 +112,14 @@ def assess(
             model.metadata.generation,
         ),
         models=bounded(models),
-        loaded=loaded(models) or ("" if ready else _declared(report)),
+        loaded=loaded(models) or ("" if ready else _declared(_report(main.current + main.living))),
         entrypoint=entrypoint,
         entrypoint_type=now_served.type,
         decoupled=now_served.decoupled,
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         autoscaling=observed.scaler.scaling,
-        calibration=_calibration(model, observed, current),
+        calibration=_calibration(model, main),
         last_repair=_last_repair(living, before.last_repair, observed.evicted, now[:19] + "Z"),
         evictions=[*before.evictions, observed.evicted.time][-MAX_EVICTIONS:] if observed.evicted else before.evictions,
         image=ImageStatus(
@@ -129,27 +133,36 @@ def assess(
     )
 
 
-def _models(
-    model: TritonModel, observed: Observation, answering: Sequence[Pod], report: Report | None
-) -> list[ModelStatus]:
-    """Returns the models of the servers in these pods, which have the same pod template."""
+def _reported(group: Group, observed: Observation) -> tuple[list[ModelStatus], bool]:
+    """Returns the models of the servers of this group that answer, and whether these have the current pod template.
+
+    During a rollout the new servers' models count, as soon as one of them answers.
+    """
+    newest = [p for p in group.current if p.name in observed.servers.indexes]
+    answering = newest or [p for p in group.living if p.name in observed.servers.indexes]
     if not answering:
-        return []
+        return [], False
     first = answering[0]
-    wanted = expected(model, first, observed.template, report, observed.lists)
+    wanted = expected(group.model, first, group.template, _report(answering), observed.lists)
     # Before the next answer of a server, a model that it doesn't list may have been loaded already.
     change = observed.models_change
     loading = observed.servers.pending if change is None else not change.refused
     indexes = {p.name: observed.servers.indexes[p.name] for p in answering}
-    return model_states(model.name, indexes, wanted, wanted.names if loading else (), first.shared_memory)
+    coming = wanted.names if loading else ()
+    return model_states(group.model.name, indexes, wanted, coming, first.shared_memory), bool(newest)
 
 
-def _calibration(model: TritonModel, observed: Observation, current: Sequence[Pod]) -> CalibrationStatus | None:
+def _report(pods: Iterable[Pod]) -> Report | None:
+    """Returns the first repository check in these pods."""
+    return next((report for pod in pods if (report := pod.check_report)), None)
+
+
+def _calibration(model: TritonModel, main: Group) -> CalibrationStatus | None:
     images = {
-        calibration.MODEL_IMAGE: {p.model_digest for p in current} - {""},
-        calibration.SERVER_IMAGE: {p.server_digest for p in current} - {""},
+        calibration.MODEL_IMAGE: {p.model_digest for p in main.current} - {""},
+        calibration.SERVER_IMAGE: {p.server_digest for p in main.current} - {""},
     }
-    template = (observed.deployment or {}).get("spec", {}).get("template")
+    template = (main.deployment or {}).get("spec", {}).get("template")
     return calibration.status(model.metadata.annotations.get(names.ANNOTATION_CALIBRATION), template, images)
 
 
@@ -184,14 +197,20 @@ def _cause(repair: RepairStatus) -> str:
 
 
 def unread(
-    before: TritonModelStatus, problem: Problem, observed: Observation, now: str, generation: int, *, unseen: bool
+    before: TritonModelStatus,
+    problem: Problem,
+    servers: Sequence[Servers],
+    now: str,
+    generation: int,
+    *,
+    unseen: bool,
 ) -> TritonModelStatus:
     """Returns the status if `problem` prevents reading the spec. The servers keep running, which is all that is known.
 
-    `observed`: the Deployment and the pods. `unseen`: whether there may be pods that the operator can't read.
+    `servers`: the Deployments and their pods. `unseen`: whether there may be pods that the operator can't read.
     """
-    living = [p for p in observed.pods if p.is_alive]
-    current = [p for p in living if p.is_current(observed.template)]
+    living = [p for group in servers for p in group.living]
+    current = [p for group in servers for p in group.current]
     ready = [p for p in living if p.is_ready]
     if unseen and not ready:
         answers = condition(READY, "Unknown", problem.reason, problem.message)
@@ -200,7 +219,7 @@ def unread(
         if failure and failure.reason in WITH_LOG:
             failure = Problem(failure.reason, _LOG_HIDDEN)
         # Without a pod, the spec is why there is none.
-        answers = _ready(observed, before.entrypoint, ready, current, failure or (None if current else problem))
+        answers = _ready(servers, before.entrypoint, ready, current, failure or (None if current else problem))
     progressing = condition(PROGRESSING, "False", problem.reason, problem.message)
     others = [c.type for c in before.conditions if c.type not in KSTATUS | {READY, PROGRESSING}]
     conditions = [
@@ -247,37 +266,50 @@ def _refusal(observed: Observation) -> Problem | None:
     return next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
 
 
-def _pods_problem(
-    model: TritonModel, observed: Observation, current: Sequence[Pod], models: Sequence[ModelStatus], now: str
-) -> Problem | None:
+def _pods_problem(observed: Observation, models: Sequence[ModelStatus], now: str) -> Problem | None:
     """Returns the first problem that keeps servers of the current spec from answering; None if there is none."""
-    refused = refused_pods(observed.deployment)
-    if refused is not None:
-        return Problem("PodsRefused", f"the API server refuses the pods: {refused}")
-    problems = [p for pod in current if (p := problem_of(pod))]
-    if sum(p.is_ready for p in current) < desired_replicas(observed.deployment):
-        # What a node was short of, the next server may use, too.
-        recent = datetime.fromisoformat(now) - _RECENTLY
-        evicted = [p for p in observed.pods if p.is_evicted and p.is_current(observed.template) and p.ended_at > recent]
-        problems += [p for pod in evicted if (p := problem_of(pod))]
-    if problems:
-        first = problems[0]
-        if first.reason in WITH_LOG:
-            return Problem(first.reason, secrets.redact(first.message, secrets.values(model)))
-        return first
+    if problem := next((p for group in observed.groups if (p := _group_problem(group, now))), None):
+        return problem
     failed_models = load_problem(models)
-    if failed_models and not all(p.is_ready for p in current):
+    if failed_models and not all(p.is_ready for group in observed.groups for p in group.current):
         return failed_models
     return None
 
 
+def _group_problem(group: Group, now: str) -> Problem | None:
+    """Returns the first problem of the pods of this group; None if there is none."""
+    if group.refusal is not None:
+        return _named(group, Problem("PodsRefused", f"the API server refuses the pods: {group.refusal}"))
+    current = group.current
+    problems = [p for pod in current if (p := problem_of(pod))]
+    if not problems and sum(p.is_ready for p in current) < group.desired:
+        # What a node was short of, the next server may use, too.
+        recent = datetime.fromisoformat(now) - _RECENTLY
+        evicted = [p for p in group.pods if p.is_evicted and p.is_current(group.template) and p.ended_at > recent]
+        problems = [p for pod in evicted if (p := problem_of(pod))]
+    if not problems:
+        return None
+    first = problems[0]
+    if first.reason in WITH_LOG:
+        first = Problem(first.reason, secrets.redact(first.message, secrets.values(group.model)))
+    return _named(group, first)
+
+
+def _named(group: Group, problem: Problem) -> Problem:
+    """Returns the problem with the name of the group, if it has one."""
+    return Problem(problem.reason, f"group {group.name}: {problem.message}") if group.name else problem
+
+
 def _ready(
-    observed: Observation, entrypoint: str, ready: Sequence[Pod], current: Sequence[Pod], problem: Problem | None
+    groups: Sequence[Servers],
+    entrypoint: str,
+    ready: Sequence[Pod],
+    current: Sequence[Pod],
+    problem: Problem | None,
 ) -> Condition:
     if ready:
-        answers = condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
-        return faults.with_faults(answers, observed.monitoring.answer, ready, observed.servers.on_cpu)
-    if observed.deployment and desired_replicas(observed.deployment) == 0:
+        return condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
+    if all(group.deployment is not None and group.desired == 0 for group in groups):
         return condition(READY, "False", "ScaledToZero", _TO_ZERO)
     cause = problem or (step_of(current[0]) if current else _STARTING)
     return condition(READY, "False", cause.reason, cause.message)
@@ -285,7 +317,6 @@ def _ready(
 
 def _progressing(
     observed: Observation,
-    living: Sequence[Pod],
     current: Sequence[Pod],
     ready: Sequence[Pod],
     problem: Problem | None,
@@ -294,25 +325,23 @@ def _progressing(
         old = [p for p in ready if p not in current]
         suffix = "; the servers of the previous spec keep serving" if old else ""
         return condition(PROGRESSING, "False", problem.reason, problem.message + suffix)
-    if observed.deployment is None:
+    if any(group.deployment is None for group in observed.groups):
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
     if observed.models_change:
         return _changing(observed.models_change)
-    if is_complete(observed.deployment, living, observed.template):
+    if all(group.is_complete for group in observed.groups) and not any(pod.is_alive for pod in observed.ending):
+        differing = "".join(_differing(group.current) for group in observed.groups)
         return condition(
-            PROGRESSING,
-            "False",
-            COMPLETE,
-            "every server runs the current spec" + _differing(current) + _newer(observed),
+            PROGRESSING, "False", COMPLETE, "every server runs the current spec" + differing + _newer(observed)
         )
-    if observed.paused:
-        name = observed.deployment["metadata"]["name"]
+    if paused := next((group for group in observed.groups if group.is_paused and not group.is_complete), None):
+        name = names.deployment(paused.model.name, paused.name)
         return condition(
             PROGRESSING, "False", "DeploymentPaused",
             "the Deployment is paused, so Kubernetes replaces no server: "
             f"run kubectl rollout resume deployment/{name}",
         )  # fmt: skip
-    waiting = next((step_of(p) for p in current if not p.is_ready), None)
+    waiting = next((_named(g, step_of(p)) for g in observed.groups for p in g.current if not p.is_ready), None)
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")
     why = f"; the servers are replaced for the change of spec.server.loadModels: {observed.rollout}"
@@ -405,7 +434,7 @@ def _newer(observed: Observation) -> str:
 
 def all_pods_exist(observed: Observation) -> bool:
     """Returns whether all pods have been created, in any state."""
-    return len(observed.pods) >= desired_replicas(observed.deployment)
+    return all(len(group.pods) >= group.desired for group in observed.groups)
 
 
 def _models_loaded(

@@ -64,7 +64,7 @@ def reported(observed: Observation) -> Condition:
         return _quote("False" if ready.get("status") == "False" else "Unknown", ready, _hint({}))
     if active.get("status") not in ("True", "False"):
         return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "KEDA hasn't read the load yet")
-    asleep = (observed.deployment or {}).get("spec", {}).get("replicas") == 0
+    asleep = (observed.main.deployment or {}).get("spec", {}).get("replicas") == 0
     return _quote("True", active, f"; a server starts when {ARRIVALS} is above 0" if asleep else "")
 
 

@@ -67,6 +67,28 @@ def model_states(
     ]
 
 
+def merged(groups: Sequence[Sequence[ModelStatus]]) -> list[ModelStatus]:
+    """Returns the models of several groups of servers as one list. The worst state of a model counts.
+
+    `pods` is about the servers of the groups that have the model.
+    """
+    if len(groups) == 1:
+        return list(groups[0])
+    rows: dict[tuple[str, str], list[ModelStatus]] = {}
+    for model in (model for group in groups for model in group):
+        key = model.name, model.version
+        if key in rows or len(rows) < MAX_MODELS:
+            rows.setdefault(key, []).append(model)
+    return [_as_one(row) for _, row in sorted(rows.items())]
+
+
+def _as_one(row: Sequence[ModelStatus]) -> ModelStatus:
+    worst = next((model for model in row if model.state != READY), row[0])
+    counts = [model.pods.split("/") for model in row]
+    ready, servers = (sum(int(count[place]) for count in counts) for place in (0, 1))
+    return worst.model_copy(update={"pods": f"{ready}/{servers}"})
+
+
 def _with_advice(entry: IndexEntry, model: str, shared_memory: str) -> IndexEntry:
     """Returns the entry with what happened and what to do, where Triton's reason doesn't say it."""
     if "shared memory" in entry.reason and "No space left on device" in entry.reason:

@@ -12,6 +12,7 @@ from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import AutoscalingStatus, RepairStatus
 from triton_operator.api.thresholds import ThresholdKey, Thresholds
 from triton_operator.pods import Pod, Problem
+from triton_operator.pods.group import Group
 from triton_operator.render.child_type import NewerField
 from triton_operator.render.children import CHILDREN
 from triton_operator.render.facts import Models
@@ -65,19 +66,17 @@ class ObservedMonitoring:
 class Observation:
     """The input of `assess`."""
 
-    template: str
-    """The hash of the desired pod template."""
+    groups: tuple[Group, ...]
+    """The groups of servers, each with its desired pod template. The first one is that of every TritonModel."""
     delivery: str
     kubernetes: tuple[int, int] = (0, 0)
     """The cluster's major and minor version; (0, 0) if it isn't known."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """The labels that select the pods."""
     newer_template: bool = False
-    """Whether this version of the operator would render a different pod template."""
-    deployment: Object | None = None
-    paused: bool = False
-    """Whether someone else has paused the Deployment."""
-    pods: tuple[Pod, ...] = ()
+    """Whether this version of the operator would render a different pod template for a group."""
+    ending: tuple[Pod, ...] = ()
+    """The pods of no group."""
     refused: Mapping[str, Problem] = field(default_factory=dict)
     """Kind → why the API server refused the write."""
     dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -105,6 +104,16 @@ class Observation:
     servers: ServerAnswers = field(default_factory=ServerAnswers)
     scaler: Scaler = Scaler()
     monitoring: ObservedMonitoring = ObservedMonitoring()
+
+    @property
+    def main(self) -> Group:
+        """The group that every TritonModel has."""
+        return self.groups[0]
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of all groups, and those that end."""
+        return (*(pod for group in self.groups for pod in group.pods), *self.ending)
 
     def refusal(self, condition: str) -> Problem | None:
         """Returns the first refused write of an object that this condition reports on."""

@@ -46,7 +46,7 @@ def test_an_older_version_is_told_at_the_start_and_in_a_condition(caplog: pytest
 
 def progressing(version: tuple[int, int]) -> str:
     """Returns the message of the condition Progressing in a cluster of this version."""
-    observed = observation(gen.TEMPLATE, "Copy", kubernetes=version)
+    observed = observation(gen.model(), gen.TEMPLATE, "Copy", kubernetes=version)
     status = assess(gen.model(), observed, "http://x", TritonModelStatus(), "2026-01-01T00:00:00Z")
     return next(c.message for c in status.conditions if c.type == "Progressing")
 

@@ -64,7 +64,9 @@ def test_without_a_checked_server_the_spec_and_the_last_status_count() -> None:
 def models(*pods: Any, indexes: dict[str, tuple[str, ...]], lists: Any = None, **spec: Any) -> TritonModelStatus:
     """Returns the status with these servers. `indexes`: the models that each has loaded."""
     states = {name: tuple(IndexEntry(model, "1", "READY", "") for model in has) for name, has in indexes.items()}
+    model = gen.model(**spec)
     observed = observation(
+        model,
         gen.TEMPLATE,
         deployment={"metadata": {"name": gen.NAME}, "spec": {"replicas": 1}},
         delivery="Copy",
@@ -73,7 +75,7 @@ def models(*pods: Any, indexes: dict[str, tuple[str, ...]], lists: Any = None, *
         indexes=states,
         lists=lists or {},
     )
-    return assess(gen.model(**spec), observed, "http://x", BEFORE, "2026-01-01T00:00:00Z")
+    return assess(model, observed, "http://x", BEFORE, "2026-01-01T00:00:00Z")
 
 
 def condition(status: TritonModelStatus, kind: str) -> tuple[str, str]:

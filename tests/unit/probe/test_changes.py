@@ -48,7 +48,7 @@ class SimulatedServers:
 
     def state(self, running: RunningServer | None = None, *models: str) -> str:
         running = running or server()
-        outcome = self.changes.outcomes(KEY, models or WANTED, [running]).get(running.uid)
+        outcome = self.changes.outcomes(KEY, [(running, models or WANTED)]).get(running.uid)
         return outcome.state if outcome else ""
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:

@@ -14,6 +14,7 @@ from triton_operator.api.status import TritonModelStatus
 from triton_operator.cluster.store import Store
 from triton_operator.plan import applied_record, identity
 from triton_operator.reconcile.decide import decide
+from triton_operator.reconcile.groups import wanted
 from triton_operator.reconcile.memory import Memory
 from triton_operator.reconcile.read_snapshot import SnapshotReader
 from triton_operator.reconcile.snapshot import Snapshot
@@ -47,7 +48,8 @@ def snapshot_of(spec: dict[str, Any], *edits: gen.Modifier) -> Snapshot:
     answers: Any = prober
     answers.loads = Idle()
     reader = SnapshotReader(store, answers, FACTS, lambda: NOW)
-    return reader.read(model, gen.raw(**spec), TritonModelStatus(), MONITORED, {})
+    before = TritonModelStatus()
+    return reader.read(wanted(model, before), gen.raw(**spec), before, MONITORED, {})
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

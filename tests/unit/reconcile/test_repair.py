@@ -14,6 +14,7 @@ from support import gen
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import MAX_EVICTIONS, TritonModelStatus
 from triton_operator.pods import Pod
+from triton_operator.pods.group import Group
 from triton_operator.reconcile.memory import SilentServers
 from triton_operator.reconcile.repair import Repair, look, next_allowed, repair
 from triton_operator.reconcile.steps import Evict
@@ -58,13 +59,16 @@ def decided(
     `not_ready`: the servers that say this themselves. `not_asked`: those that were not asked yet.
     """
     refused = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}] if quota else []
+    model = gen.model(**{"healthRequest": REQUEST, **spec})
+    deployment = {
+        "spec": {"replicas": sum(not pod.is_deleting for pod in pods) if replicas is None else replicas},
+        "status": {"conditions": refused},
+    }
+    groups = [Group(deployment, pods, gen.TEMPLATE, model=model)]
     snapshot: Any = SimpleNamespace(
-        model=gen.model(**{"healthRequest": REQUEST, **spec}),
+        model=model,
         pods=pods,
-        deployment={
-            "spec": {"replicas": sum(not pod.is_deleting for pod in pods) if replicas is None else replicas},
-            "status": {"conditions": refused},
-        },
+        ending=(),
         before=TritonModelStatus(evictions=[text(now - ago) for ago in evictions]),
         servers=ServerAnswers(
             not_ready={f"server-{n}": True for n in not_ready} | dict.fromkeys(f"server-{n}" for n in not_asked)
@@ -72,8 +76,8 @@ def decided(
         time=now,
     )
     seen = seen or Seen()
-    seen.silent = look(snapshot, gen.TEMPLATE, seen.silent)
-    return repair(snapshot, gen.TEMPLATE, seen.silent, changes_models=changes_models)
+    seen.silent = look(snapshot, groups, seen.silent)
+    return repair(snapshot, groups, seen.silent, changes_models=changes_models)
 
 
 def steps(*pods: Pod, **more: Any) -> list[str | float]:

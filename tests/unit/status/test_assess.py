@@ -40,13 +40,18 @@ def judge(
     before: TritonModelStatus | None = None,
     now: str = NOW,
     spec: dict[str, Any] | None = None,
+    paused: bool = False,
     **fields: Any,
 ) -> TritonModelStatus:
     started = {p["metadata"]["name"]: READY_INDEX for p in pods}
     fields = {"deployment": deployment(len(pods) if replicas is None else replicas), "delivery": "Copy", **fields}
     answers, selector = started if indexes is None else indexes, names.selector(gen.NAME)
-    observed = observation(gen.TEMPLATE, pods=tuple(map(Pod, pods)), selector=selector, indexes=answers, **fields)
-    return assess(gen.model(**(spec or {})), observed, "http://x", before or TritonModelStatus(), now)
+    model = gen.model(**(spec or {}))
+    if paused:
+        fields["deployment"]["spec"]["paused"] = True
+    seen = {"pods": tuple(map(Pod, pods)), "selector": selector, "indexes": answers, **fields}
+    observed = observation(model, gen.TEMPLATE, **seen)
+    return assess(model, observed, "http://x", before or TritonModelStatus(), now)
 
 
 _TYPES = ("Ready", "Progressing", "ModelsLoaded")

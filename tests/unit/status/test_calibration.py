@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from kubectl_triton.calibrate import result
 from kubectl_triton.calibrate.search import LATENCY, Goal, Latency, Point, SearchResult
 from support import gen
+from support.observing import observation
 from triton_operator.api import names
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.pods import Pod
 from triton_operator.render import Facts, render
 from triton_operator.status import calibration
 from triton_operator.status.assess import assess
-from triton_operator.status.observation import Observation
 
 OTHER = "sha256:" + "e" * 64
 POINTS = tuple(
@@ -131,7 +131,7 @@ def test_the_status_compares_the_live_deployment_and_pods() -> None:
     for resources, current in ((RESOURCES, True), ({}, False)):
         changed = gen.put("spec.template", template(gen.put("spec.server.resources", resources)))
         live = gen.live(deployment(), changed)
-        observed = Observation(template=gen.TEMPLATE, delivery="Copy", deployment=live, pods=(Pod(gen.pod()),))
+        observed = observation(model, gen.TEMPLATE, "Copy", deployment=live, pods=(Pod(gen.pod()),))
         measurement = assess(model, observed, "", TritonModelStatus(), "2026-01-02T12:00:00.000Z").calibration
         assert measurement is not None
         assert measurement.current == current, measurement.message

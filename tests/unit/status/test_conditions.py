@@ -40,11 +40,12 @@ def told(
     *pods: Any, before: TritonModelStatus | None = None, replicas: int = 1, unseen: bool = False
 ) -> TritonModelStatus:
     deployment = {
-        "metadata": {"annotations": {names.ANNOTATION_TEMPLATE: gen.TEMPLATE}},
+        "kind": "Deployment",
+        "metadata": {"name": gen.NAME, "annotations": {names.ANNOTATION_TEMPLATE: gen.TEMPLATE}},
         "spec": {"replicas": replicas},
     }
-    observed = observe(deployment if pods or not replicas else None, map(Pod, pods))
-    return unread(before or TritonModelStatus(), INVALID, observed, "2026-01-01T00:00:00Z", 3, unseen=unseen)
+    servers = observe([deployment] if pods or not replicas else [], map(Pod, pods), gen.NAME)
+    return unread(before or TritonModelStatus(), INVALID, servers, "2026-01-01T00:00:00Z", 3, unseen=unseen)
 
 
 def outline(status: TritonModelStatus) -> list[tuple[str, str, str]]:

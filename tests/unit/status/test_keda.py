@@ -28,7 +28,7 @@ def scaled_object(*conditions: tuple[str, str, str], triggers: int = 1, **metada
 def judge(engine: str = "KEDA", **fields: Any) -> Condition:
     fields = {"prometheus": "http://p", "thresholds": {ThresholdKey(MAX_QPS_PER_REPLICA.name): 20.0}, **fields}
     model = gen.model(autoscaling={"engine": engine, "max": 4})
-    condition = autoscaler_active(model, observation(gen.TEMPLATE, "Copy", **fields))
+    condition = autoscaler_active(model, observation(model, gen.TEMPLATE, "Copy", **fields))
     assert condition is not None
     return condition
 

@@ -45,10 +45,11 @@ def judge(
     before = before or TritonModelStatus()
     raw["status"] = before.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields = {"installed": Installed((prometheus(),)), "has_rules": True, **fields}
+    model = gen.model(gen.put("metadata", raw["metadata"]), **(spec or {}))
     observed = observation(
-        gen.TEMPLATE, "Copy", requested=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **fields
+        model, gen.TEMPLATE, "Copy", requested=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **fields
     )
-    return assess(gen.model(gen.put("metadata", raw["metadata"]), **(spec or {})), observed, "http://x", before, now)
+    return assess(model, observed, "http://x", before, now)
 
 
 def status_and_reason(status: TritonModelStatus, kind: str) -> tuple[str, str]:

@@ -1,0 +1,25 @@
+"""The groups of servers that a TritonModel should have. Pure.
+
+docs/decisions/0048-groups-of-servers.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.types import TritonModel
+from triton_operator.pods.group import Group
+
+Policy = Callable[[TritonModel, TritonModelStatus], Iterable[Group]]
+"""Returns further groups, each with its name and its model, from the TritonModel and its last status.
+
+The name of a group never changes, and is a DNS label. What a policy has to remember is in the status.
+"""
+
+POLICIES: tuple[Policy, ...] = ()
+
+
+def wanted(model: TritonModel, before: TritonModelStatus, policies: Iterable[Policy] = POLICIES) -> tuple[Group, ...]:
+    """Returns the groups, that of every TritonModel first. `before`: the last status."""
+    return (Group(model=model), *(group for policy in policies for group in policy(model, before)))
