@@ -153,6 +153,10 @@ def test_other_pods_get_no_requests_for_a_tritonmodel(team: Team, operator: Oper
             lambda: editor.create(labelled("ReplicaSet", "shop-abc", "shop", **{"pod-template-hash": "abc"})),
             # Also for a TritonModel that doesn't exist yet.
             lambda: editor.create(labelled("Deployment", "shop-two", "shop")),
+            lambda: editor.create(labelled("Deployment", "shop-two", "shop", **names.of_group("two"))),
+            lambda: editor.create(
+                labelled("ReplicaSet", "shop-two-abc", "shop", **names.of_group("two"), **{"pod-template-hash": "abc"})
+            ),
             lambda: editor.patch("Pod", "plain", {"metadata": {"labels": names.selector("shop")}}),
         ):
             message = refusal(way)

@@ -34,6 +34,11 @@ def owned(name: str, by: str = "") -> Object:
     return {"labels": names.labels(name), "ownerReferences": [owner]}
 
 
+def of_group(model: str, group: str) -> Object:
+    metadata = owned(model)
+    return {**metadata, "labels": {**metadata["labels"], **names.of_group(group)}}
+
+
 def stolen(team: Team, namespace: str = "") -> Api:
     """Returns a client with the operator's own credentials."""
     return Api.of(operator_process.install(team.plane)).in_namespace(namespace or team.namespace)
@@ -56,6 +61,11 @@ def test_a_stolen_token_writes_nothing_of_others(team: Team) -> None:
         "a Deployment": lambda: thief.create(deployment("mine")),
         "one with the label": lambda: thief.create(deployment("mine", labels=names.labels("mine"))),
         "one of another TritonModel": lambda: thief.create(deployment("mine", **owned("mine", "other"))),
+        "one of no group": lambda: thief.create(deployment("mine-two", **owned("mine"))),
+        "one with the name of another group": lambda: thief.create(deployment("mine-two", **of_group("mine", "one"))),
+        "one that selects the servers of all groups": lambda: thief.create(
+            deployment("mine-two", **of_group("mine", "two"))
+        ),
         "a ConfigMap": lambda: thief.patch("ConfigMap", "other", {"data": {"a": "b"}}),
         "one in kube-system": lambda: stolen(team, "kube-system").create(deployment("mine", **owned("mine"))),
         "a Deployment of others": lambda: thief.patch("Deployment", "other", {"spec": {"replicas": 9}}),
