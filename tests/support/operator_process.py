@@ -44,13 +44,16 @@ class Operator:
     `crashes` the ends of the logs of those that nobody killed and that have not lost their Lease.
     """
 
-    def __init__(self, settings: dict[str, str], port: int, probe_port: int, log: Path, restart: Restart) -> None:
-        self._settings, self._port, self._probe_port, self._log, self._restart = (
+    def __init__(
+        self, settings: dict[str, str], port: int, probe_port: int, log: Path, restart: Restart, program: Path | None
+    ) -> None:
+        self._settings, self._port, self._probe_port, self._log, self._restart, self._program = (
             settings,
             port,
             probe_port,
             log,
             restart,
+            program,
         )
         self._over, self._starting = False, threading.Lock()
         log.touch()
@@ -60,7 +63,8 @@ class Operator:
         threading.Thread(target=self._start_again, daemon=True).start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [Path(sys.executable).parent / "triton-operator", "run"]
+        own = [Path(sys.executable).parent / "triton-operator", "run"]
+        command = own if self._program is None else [Path(sys.executable), self._program]
         self._begin = self._log.stat().st_size
         with self._log.open("ab") as out:
             return children.start(command, env=self._settings, stdout=out, stderr=out)
@@ -215,11 +219,13 @@ def running(
     lead: bool = True,
     wait: bool = True,
     restart: Restart = Restart.AFTER_A_LOST_LEASE,
+    program: Path | None = None,
     **env: str,
 ) -> Iterator[Operator]:
     """Runs an operator while the context lasts.
 
-    `wait`: waits until it is ready and, if `lead`, until it is the leader.
+    - `wait`: waits until it is ready and, if `lead`, until it is the leader.
+    - `program`: a Python program that runs the operator with other parts; None for the operator's own command.
     """
     port, probe_port = ports.free(2)
     log = folder / f"operator-{port}.log"
@@ -230,7 +236,7 @@ def running(
         "POD_NAMESPACE": NAMESPACE, "PROGRESS_SECONDS": "0",
         **{k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}, **env,
     }  # fmt: skip
-    operator = Operator(settings, port, probe_port, log, restart)
+    operator = Operator(settings, port, probe_port, log, restart, program)
 
     def up() -> bool:
         assert operator.process.poll() is None or operator.lost_lease, operator.log

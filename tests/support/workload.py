@@ -168,8 +168,8 @@ def template_hash(raw: Object) -> str:
 class Kubelet:
     """Writes the status of ready servers to the pods of a namespace, and ends interrupted deletions of pods.
 
-    - `addresses`: pod IPs by model; by default pods have none, so the operator sends them no requests
-    - `statuses`: another status for the pods of these models
+    - `addresses`: pod IPs by Deployment; by default pods have none, so the operator sends them no requests
+    - `statuses`: another status for the pods of these Deployments
     """
 
     def __init__(self, api: Api) -> None:
@@ -192,10 +192,10 @@ class Kubelet:
             if "podIP" in status or begun or "deletionTimestamp" in metadata:
                 continue
             labels = metadata["labels"]
-            status = self._status(labels[names.LABEL_MODEL])
+            status = self._status(names.deployment(labels[names.LABEL_MODEL], labels.get(names.LABEL_GROUP, "")))
             self._api.request("PUT", self._api.path("Pod", metadata["name"]) + "/status", {**pod, "status": status})
 
-    def _status(self, model: str) -> Object:
+    def _status(self, deployment: str) -> Object:
         report = gen.checked(gen.report("pre", ENTRY, entrypoint=ENTRY))
-        serves = gen.pod(report, gen.put("status.podIP", self.addresses.get(model, "")))["status"]
-        return self.statuses.get(model, serves)
+        serves = gen.pod(report, gen.put("status.podIP", self.addresses.get(deployment, "")))["status"]
+        return self.statuses.get(deployment, serves)
