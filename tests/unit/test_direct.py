@@ -18,13 +18,13 @@ from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonMod
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, PREFIX
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
+from triton_operator.decisions.direct import decide_scale, scaling_status
+from triton_operator.decisions.groups import wanted
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.steps import ScaleUp
 from triton_operator.reconcile import Cluster
-from triton_operator.reconcile.direct import decide_scale, scaling_status
-from triton_operator.reconcile.groups import wanted
-from triton_operator.reconcile.outcome import Outcome
 from triton_operator.reconcile.read_snapshot import SnapshotReader
 from triton_operator.reconcile.scale import Scaler
-from triton_operator.reconcile.steps import ScaleUp
 from triton_operator.reconcile.write_status import StatusWriter
 from triton_operator.render import Facts, render
 from triton_operator.render.facts import Capabilities

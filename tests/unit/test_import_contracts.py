@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+DECIDES = "Decisions: a snapshot"
 REPORTS = "reconcile: look, decide, do, report"
 GOES_ONE_WAY = "The operator's dependencies go one way"
 PURE = "Decisions are pure"
@@ -26,17 +27,18 @@ VIOLATIONS = [
     (GOES_ONE_WAY, "triton_operator/api/names.py", "triton_operator.render.common"),
     (GOES_ONE_WAY, "triton_operator/status/assess.py", "triton_operator.probe.triton"),
     (GOES_ONE_WAY, "triton_operator/a_new_package/module.py", "triton_operator.api.names"),
-    (REPORTS, "triton_operator/reconcile/memory.py", "triton_operator.reconcile.decide"),
+    (DECIDES, "triton_operator/decisions/memory.py", "triton_operator.decisions.decide"),
+    (DECIDES, "triton_operator/decisions/a_new_policy.py", "triton_operator.decisions.snapshot"),
     (REPORTS, "triton_operator/reconcile/read_snapshot.py", "triton_operator.reconcile.write_children"),
-    (REPORTS, "triton_operator/reconcile/a_new_policy.py", "triton_operator.reconcile.snapshot"),
-    (PURE, "triton_operator/reconcile/decide.py", "triton_operator.cluster.store"),
-    (PURE, "triton_operator/reconcile/snapshot.py", "triton_operator.probe.triton"),
+    (REPORTS, "triton_operator/reconcile/a_new_step.py", "triton_operator.reconcile.evict"),
+    (PURE, "triton_operator/decisions/decide.py", "triton_operator.cluster.store"),
+    (PURE, "triton_operator/decisions/snapshot.py", "triton_operator.probe.triton"),
     # Not at first hand.
-    (PURE, "triton_operator/reconcile/contests.py", "triton_operator.reconcile.outcome"),
+    (PURE, "triton_operator/decisions/contests.py", "triton_operator.reconcile.refusals"),
     (PURE, "triton_operator/scaling/decision.py", "time"),
     (PURE, "triton_repository_check/text.py", "asyncio"),
     (SENDS_NO_REQUEST, "triton_operator/reconcile/read_snapshot.py", "triton_operator.cluster.nodes"),
-    (SENDS_NO_REQUEST, "triton_operator/reconcile/snapshot.py", "triton_operator.cluster.api"),
+    (SENDS_NO_REQUEST, "triton_operator/decisions/snapshot.py", "triton_operator.cluster.api"),
     (SENDS_NO_REQUEST, "triton_operator/reconcile/read_snapshot.py", "triton_operator.status.assess"),
     ("imports kopf", "triton_operator/runtime/app.py", "kopf"),
 ]

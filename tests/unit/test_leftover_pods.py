@@ -14,12 +14,12 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.steps import DeleteLeftoverPods
 from triton_operator.reconcile.execute import Executor
 from triton_operator.reconcile.lacking import Lacking
 from triton_operator.reconcile.leftover_pods import LeftoverPodCollector
-from triton_operator.reconcile.memory import Memory
-from triton_operator.reconcile.outcome import Outcome
-from triton_operator.reconcile.steps import DeleteLeftoverPods
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 LOG = logging.LoggerAdapter(logging.getLogger(__name__))

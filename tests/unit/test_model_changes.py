@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from support import gen
 from triton_operator.api.servers import Change, ChangeOutcome, Index, IndexEntry, RunningServer, ServerAnswers
+from triton_operator.decisions import load_models
 from triton_operator.model_changes import LoadDecision, change, decide
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
-from triton_operator.reconcile import load_models
 from triton_operator.render import Facts, model_lists, template_hash
 from triton_operator.render.facts import Models
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from triton_operator.decisions.snapshot import Cluster
+
 from .reconciler import Reconciler, Result
-from .snapshot import Cluster
 
 __all__ = ["Cluster", "Reconciler", "Result"]

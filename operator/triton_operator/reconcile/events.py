@@ -13,9 +13,8 @@ from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
+from triton_operator.decisions.internal_error import INTERNAL_ERROR
 from triton_operator.fairness import TokenBuckets
-
-from .internal_error import INTERNAL_ERROR
 
 _log = logging.getLogger(__name__)
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")

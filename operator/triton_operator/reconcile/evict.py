@@ -10,9 +10,8 @@ from triton_operator.api import kinds
 from triton_operator.api.status import HEALTH_REQUEST_FAILED, RepairStatus, timestamp
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
+from triton_operator.decisions.outcome import Eviction, Outcome, Refusal
 from triton_operator.pods import Pod, Problem
-
-from .outcome import Eviction, Outcome, Refusal
 
 _PAUSE = timedelta(minutes=1)
 """The pause after a refusal, which may last for days."""

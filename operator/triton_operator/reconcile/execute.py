@@ -11,17 +11,10 @@ from triton_operator.api import kinds
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
-from triton_operator.probe import Prober
-
-from .evict import Evictor
-from .lacking import Lacking
-from .leftover_pods import LeftoverPodCollector
-from .leftovers import LeftoverCollector
-from .memory import Memory
-from .outcome import Outcome
-from .scale import Scaler
-from .snapshot import Snapshot
-from .steps import (
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.snapshot import Snapshot
+from triton_operator.decisions.steps import (
     ChangeModels,
     DeleteLeftoverPods,
     DeleteLeftovers,
@@ -33,6 +26,14 @@ from .steps import (
     WakeUp,
     WriteChildren,
 )
+from triton_operator.probe import Prober
+
+from .evict import Evictor
+from .lacking import Lacking
+from .leftover_pods import LeftoverPodCollector
+from .leftovers import LeftoverCollector
+from .refusals import attempt
+from .scale import Scaler
 from .write_children import ChildWriter
 
 Log = logging.LoggerAdapter[logging.Logger]
@@ -124,4 +125,4 @@ class Executor:
                 outcome.cleaned_up = uids
             outcome.reconcile_after(wait)
 
-        outcome.attempt(kinds.POD.kind, "to delete pods of earlier Deployments", delete, None)
+        attempt(outcome, kinds.POD.kind, "to delete pods of earlier Deployments", delete, None)

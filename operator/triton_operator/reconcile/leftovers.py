@@ -12,11 +12,10 @@ from triton_operator.api.kinds import is_deleting
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
+from triton_operator.decisions.outcome import Outcome
 from triton_operator.plan import Identity, identity
 from triton_operator.pods import Problem
 from triton_operator.render import children
-
-from .outcome import Outcome
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from triton_operator.api.thresholds import (
 )
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.store import Store
+from triton_operator.decisions.snapshot import Cluster, Snapshot, find_kind
 from triton_operator.plan import is_orphan
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.group import Group, by_group, deployment_of, template_of
@@ -28,8 +29,6 @@ from triton_operator.probe import Prober
 from triton_operator.render import Facts, readiness
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
-
-from .snapshot import Cluster, Snapshot, find_kind
 
 Object = dict[str, Any]
 

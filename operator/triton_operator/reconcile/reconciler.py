@@ -16,6 +16,12 @@ from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
+from triton_operator.decisions import groups
+from triton_operator.decisions.decide import decide
+from triton_operator.decisions.internal_error import INTERNAL_ERROR, internal_error
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.snapshot import Cluster
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.group import deployment_of
 from triton_operator.probe import Prober
@@ -23,19 +29,13 @@ from triton_operator.render import Facts
 from triton_operator.render.kept_template import spec_hash
 from triton_operator.status.assess import held, unread
 
-from . import groups
-from .decide import decide
 from .execute import Executor
-from .internal_error import INTERNAL_ERROR, internal_error
 from .lacking import Lacking
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import WAITING_FOR_DELETION, LeftoverCollector
-from .memory import Memory
-from .outcome import Outcome
 from .pace import SPEC_CHANGES_TOO_OFTEN, Pace
 from .read_snapshot import SnapshotReader
 from .report import Reporter, current_status
-from .snapshot import Cluster
 from .unread import SPEC_INVALID, UNTOUCHED, is_essential, observe, read, too_large, unreadable
 from .write_status import StatusWriter
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from triton_operator.api.status import RepairStatus
+from triton_operator.decisions.memory import Memory
 from triton_operator.pods import Pod
 from triton_operator.pods.problems import repair_of
-
-from .memory import Memory
 
 
 def unreported(

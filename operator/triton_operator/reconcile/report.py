@@ -7,27 +7,28 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from triton_operator.api import kinds, names
+from triton_operator.api import kinds, names, secrets
 from triton_operator.api.status import CONDITIONS, PROGRESSING, THRESHOLD_LIVE, TritonModelStatus, status_of, timestamp
+from triton_operator.api.types import TritonModel
 from triton_operator.cluster.objects import state
+from triton_operator.decisions.contests import problems
+from triton_operator.decisions.decide import Decision
+from triton_operator.decisions.direct import scaling_status
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.snapshot import Object, Snapshot
+from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import identity
 from triton_operator.probe import Prober
 from triton_operator.render import endpoint
 from triton_operator.render.facts import KeptTemplate
 from triton_operator.status.assess import all_pods_exist, assess
 from triton_operator.status.conditions import is_urgent
-from triton_operator.status.observation import Observation, ObservedMonitoring, Scaler
+from triton_operator.status.observation import ModelsChange, Observation, ObservedMonitoring, Scaler
 from triton_operator.status.threshold_live import outdated
 
-from . import load_models
-from .contests import problems
-from .decide import Decision
-from .direct import scaling_status
-from .memory import Memory
-from .outcome import Outcome
 from .pace import Pace
 from .repairs import unreported
-from .snapshot import Object, Snapshot
 from .unread import is_needed
 from .write_status import StatusWriter
 
@@ -169,7 +170,7 @@ def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory
         evicted=memory.evicted,
         repair=decision.repair.note,
         refused_if_new=snapshot.refused_if_new,
-        models_change=load_models.reported(model, decision.load),
+        models_change=_models_change(model, decision.load),
         lists=facts.lists,
         rollout=memory.rollout,
         requested=snapshot.requested,
@@ -189,6 +190,14 @@ def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory
             answer=snapshot.answer,
         ),
     )
+
+
+def _models_change(model: TritonModel, decision: LoadDecision) -> ModelsChange | None:
+    """Returns the change for the status; None if there is none."""
+    if not decision.left:
+        return None
+    failure = secrets.redact(decision.failure, secrets.values(model)) if decision.failure else ""
+    return ModelsChange(decision.left, failure, decision.refused)
 
 
 def current_status(raw: Object) -> TritonModelStatus:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from triton_operator.api import kinds
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.steps import ScaleUp, WakeUp
 
-from .outcome import Outcome
-from .steps import ScaleUp, WakeUp
+from .refusals import refuse
 
 OTHERS_SCALED = (404, 409, 422)
 """HTTP statuses that mean that the number of servers, or the Deployment, has changed meanwhile."""
@@ -52,6 +53,6 @@ class Scaler:
             if error.code not in OTHERS_SCALED:
                 message = f"the API server refuses to scale the Deployment{start}: {error.message}"
                 log.warning("%s", message)
-                outcome.refuse(kind, error, message, reason)
+                refuse(outcome, kind, error, message, reason)
             return False
         return True

@@ -13,6 +13,8 @@ from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.objects import controller, state
 from triton_operator.cluster.store import Store
+from triton_operator.decisions.contests import HeldBack
+from triton_operator.decisions.outcome import Outcome
 from triton_operator.plan import (
     Apply,
     Delete,
@@ -27,9 +29,8 @@ from triton_operator.plan import (
 from triton_operator.pods import Problem
 from triton_operator.render import children, load_models, newer_fields
 
-from .contests import HeldBack
 from .lacking import Lacking
-from .outcome import Outcome
+from .refusals import refuse
 
 _ABOUT_CONTENT = (400, 413, 422, 500)
 _TAKEN = "NameTaken"
@@ -98,7 +99,7 @@ class ChildWriter:
         if problem is not None:
             outcome.refused.setdefault(obj["kind"], problem)
         name = f"{obj['kind']} {obj['metadata']['name']}"
-        outcome.refuse(obj["kind"], error, f"the API server refuses {name}: {error.message}")
+        refuse(outcome, obj["kind"], error, f"the API server refuses {name}: {error.message}")
         return problem
 
     def name_writers(
@@ -129,7 +130,7 @@ class ChildWriter:
                 if error.code == 404:
                     self._store.unmark_lost(model.key, (kind, name))
                 elif error.transient:
-                    outcome.refuse(kind, error, f"the API server can't read {kind} {name}: {error.message}")
+                    refuse(outcome, kind, error, f"the API server can't read {kind} {name}: {error.message}")
                 continue
             self._store.unmark_lost(model.key, (kind, name))
             if controller(there) is not None:

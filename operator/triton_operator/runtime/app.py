@@ -17,10 +17,11 @@ from triton_operator.cluster.connection import client_of_environment
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.objects import controller, state
 from triton_operator.cluster.store import Store
+from triton_operator.decisions import groups
 from triton_operator.pods import Pod
 from triton_operator.probe import Prober
 from triton_operator.probe.credentials import headers
-from triton_operator.reconcile import Reconciler, groups
+from triton_operator.reconcile import Reconciler
 from triton_operator.render import Facts
 from triton_operator.render.facts import RenderSettings
 

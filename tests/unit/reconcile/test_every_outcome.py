@@ -17,16 +17,9 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.servers import Change, RunningServer
 from triton_operator.cluster.store import Store
-from triton_operator.plan import plan
-from triton_operator.pods import Pod
-from triton_operator.reconcile import events
-from triton_operator.reconcile.execute import Executor
-from triton_operator.reconcile.lacking import Lacking
-from triton_operator.reconcile.leftover_pods import LeftoverPodCollector
-from triton_operator.reconcile.leftovers import LeftoverCollector
-from triton_operator.reconcile.memory import Memory
-from triton_operator.reconcile.outcome import Outcome
-from triton_operator.reconcile.steps import (
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.steps import (
     ChangeModels,
     DeleteLeftoverPods,
     DeleteLeftovers,
@@ -38,6 +31,13 @@ from triton_operator.reconcile.steps import (
     WakeUp,
     WriteChildren,
 )
+from triton_operator.plan import plan
+from triton_operator.pods import Pod
+from triton_operator.reconcile import events
+from triton_operator.reconcile.execute import Executor
+from triton_operator.reconcile.lacking import Lacking
+from triton_operator.reconcile.leftover_pods import LeftoverPodCollector
+from triton_operator.reconcile.leftovers import LeftoverCollector
 from triton_operator.render import Facts, render
 from triton_operator.scaling import ScaleDecision
 

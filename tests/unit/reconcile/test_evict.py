@@ -10,10 +10,10 @@ import pytest
 
 from support import gen
 from triton_operator.cluster.errors import ApiError
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.outcome import Eviction, Outcome
 from triton_operator.pods import Pod
 from triton_operator.reconcile.evict import Evictor
-from triton_operator.reconcile.memory import Memory
-from triton_operator.reconcile.outcome import Eviction, Outcome
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__))
 POD = Pod(gen.pod(gen.stopped_answering()))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from support import gen
 from triton_operator.api.status import RepairStatus
+from triton_operator.decisions.memory import Memory
 from triton_operator.pods import Pod
-from triton_operator.reconcile.memory import Memory
 from triton_operator.reconcile.repairs import unreported
 
 EARLY, TIME, LATER = "2026-01-01T00:00:04Z", "2026-01-01T00:00:05Z", "2026-01-01T00:10:00Z"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support import gen
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import MAX_EVICTIONS, TritonModelStatus
+from triton_operator.decisions.memory import SilentServers
+from triton_operator.decisions.repair import Repair, look, next_allowed, repair
+from triton_operator.decisions.steps import Evict
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
-from triton_operator.reconcile.memory import SilentServers
-from triton_operator.reconcile.repair import Repair, look, next_allowed, repair
-from triton_operator.reconcile.steps import Evict
 
 NOW = datetime(2026, 1, 1, 2, tzinfo=UTC)
 REQUEST = {"file": "detector/health.json"}

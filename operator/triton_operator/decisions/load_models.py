@@ -16,7 +16,6 @@ from triton_operator.pods.group import Group
 from triton_operator.render import Facts, model_lists, template_hash
 from triton_operator.render.facts import Models
 from triton_operator.render.template_choice import models_hash
-from triton_operator.status.observation import ModelsChange
 
 from .snapshot import Snapshot
 
@@ -127,11 +126,3 @@ def _may_be_loaded(name: str, snapshot: Snapshot) -> bool:
 def replace_servers(model: TritonModel, decision: LoadDecision) -> str:
     """Returns why the change of spec.server.loadModels needs new servers; "" if it doesn't."""
     return secrets.redact(decision.rollout, secrets.values(model)) if decision.rollout else ""
-
-
-def reported(model: TritonModel, decision: LoadDecision) -> ModelsChange | None:
-    """Returns the change for the status; None if there is none."""
-    if not decision.left:
-        return None
-    failure = secrets.redact(decision.failure, secrets.values(model)) if decision.failure else ""
-    return ModelsChange(decision.left, failure, decision.refused)

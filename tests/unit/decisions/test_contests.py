@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support import gen
+from triton_operator.decisions.contests import Contest, Contested, Place, count, hold_back, problems
 from triton_operator.plan import Apply, Delete, applied_record, changed_by, identity
-from triton_operator.reconcile.contests import Contest, Contested, Place, count, hold_back, problems
 from triton_operator.render import Facts, render
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

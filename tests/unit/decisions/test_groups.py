@@ -12,14 +12,14 @@ from triton_operator.api import names
 from triton_operator.api.servers import ChangeOutcome, IndexEntry, ServerAnswers, Subject
 from triton_operator.api.status import ModelStatus, TritonModelStatus
 from triton_operator.cluster.store import Store
+from triton_operator.decisions.decide import decide
+from triton_operator.decisions.groups import wanted
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.snapshot import Snapshot
+from triton_operator.decisions.steps import ChangeModels, WriteChildren
 from triton_operator.plan import Delete
 from triton_operator.pods import Pod, Problem
-from triton_operator.reconcile.decide import decide
-from triton_operator.reconcile.groups import wanted
-from triton_operator.reconcile.memory import Memory
 from triton_operator.reconcile.read_snapshot import SnapshotReader
-from triton_operator.reconcile.snapshot import Snapshot
-from triton_operator.reconcile.steps import ChangeModels, WriteChildren
 from triton_operator.reconcile.unread import observe
 from triton_operator.render import render
 from triton_operator.status.assess import unread

@@ -12,12 +12,12 @@ from support import gen
 from support.reconciling import FACTS, KEY, MONITORED, Answers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.cluster.store import Store
+from triton_operator.decisions.decide import decide
+from triton_operator.decisions.groups import wanted
+from triton_operator.decisions.memory import Memory
+from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.plan import applied_record, identity
-from triton_operator.reconcile.decide import decide
-from triton_operator.reconcile.groups import wanted
-from triton_operator.reconcile.memory import Memory
 from triton_operator.reconcile.read_snapshot import SnapshotReader
-from triton_operator.reconcile.snapshot import Snapshot
 from triton_operator.render import Facts, render
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

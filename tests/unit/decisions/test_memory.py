@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from triton_operator.decisions.memory import Memory
 from triton_operator.plan import Applied
-from triton_operator.reconcile.memory import Memory
 
 POD, SERVICE = ("Deployment", "a"), ("Service", "a")
 

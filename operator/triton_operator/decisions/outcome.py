@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
 
-from triton_operator.api import secrets
 from triton_operator.api.status import RepairStatus
-from triton_operator.cluster.errors import ApiError
 from triton_operator.plan import Applied, Identity
 from triton_operator.pods import Problem
 from triton_operator.render.child_type import NewerField
@@ -18,7 +15,6 @@ from .contests import Place, count
 from .internal_error import internal_error
 from .memory import Memory
 
-T = TypeVar("T")
 Refusal = tuple[datetime, Problem]
 """Until when no server is evicted, because the API server has refused it, and the problem."""
 
@@ -77,28 +73,10 @@ class Outcome:
         """Reconciles again after `seconds`, or earlier; None: no need."""
         self.requeue_after = min((s for s in (self.requeue_after, seconds) if s is not None), default=None)
 
-    def attempt(self, kind: str, action: str, step: Callable[[], T], otherwise: T) -> T:
-        """Returns the result of `step`, or `otherwise` if the API server refuses it.
-
-        - `kind`: under which to report the refusal. `action`: the step as a phrase, such as "to scale the Deployment".
-
-        Raises ApiError if the API server doesn't answer.
-        """
-        try:
-            return step()
-        except ApiError as error:
-            self.refuse(kind, error, f"the API server refuses {action}: {error.message}")
-            return otherwise
-
-    def refuse(self, kind: str, error: ApiError, message: str, reason: str = "ApplyRefused") -> None:
-        """Records that the API server refused a write.
-
-        Raises `error` if it is no answer, or if the reconcile began with an old state of an object (Stale).
-        """
-        if error.unanswered:
-            raise error
-        self.outside_cause = self.outside_cause or error.code == 403 or error.transient
-        self.refused.setdefault(kind, Problem(reason, secrets.redact(message, self.hidden)))
+    def refuse(self, kind: str, problem: Problem, *, may_end: bool = False) -> None:
+        """Records that a write of an object of this kind was refused. `may_end`: see `outside_cause`."""
+        self.outside_cause = self.outside_cause or may_end
+        self.refused.setdefault(kind, problem)
 
     def remember(self, memory: Memory, now: datetime) -> Memory:
         """Returns the memory after this outcome. `memory`: that of the decision. `now`: the time of the snapshot."""

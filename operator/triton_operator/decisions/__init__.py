@@ -1,0 +1,1 @@
+"""What one reconcile knows, decides and has done. The functions are pure."""
