@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,19 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from support import gen, specs
+from support.observing import seen
 from support.profiles import examples
 from triton_operator.api import thresholds
 from triton_operator.api.monitoring import Installed, PrometheusAnswer, ServerFault
-from triton_operator.api.servers import IndexEntry, ServerAnswers
+from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.pods import Pod, Problem
-from triton_operator.pods.group import Group
 from triton_operator.pods.served import served
-from triton_operator.render import endpoint
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
-from triton_operator.status.observation import Observation, ObservedMonitoring, Scaler
 from triton_repository_check import report
 
 Json = dict[str, Any]
@@ -145,20 +144,21 @@ def test_assess_returns_a_valid_and_stable_status(
         raw["status"] = json.loads(status.model_dump_json(by_alias=True))
         model = gen.TritonModel.model_validate(raw)
         requested = thresholds.of(raw)
-        group = Group(deployment, tuple(map(Pod, pods)), gen.TEMPLATE, model=model)
-        observed = Observation(
-            groups=(group,), delivery="Copy",
-            refused=refused, requested=requested, thresholds=thresholds.effective_of(raw, requested),
-            servers=ServerAnswers({p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)}),
-            scaler=Scaler(autoscaler), monitoring=ObservedMonitoring(installed, has_rules, answer=answer),
+        observed = seen(
+            model, status, deployment=deployment, pods=tuple(map(Pod, pods)), autoscaler=autoscaler, refused=refused,
+            facts={"thresholds": thresholds.effective_of(raw, requested), "entrypoint": "m" if has_rules else ""},
+            requested=requested, installed=installed, answer=answer,
+            indexes={p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)},
         )  # fmt: skip
-        for pod in observed.pods:
+        snapshot, decision, outcome = observed
+        for pod in snapshot.pods:
             assert pod.server is None or pod.server.pod == pod.name
-        served(model, group.pods, group.template, status)
-        after = assess(model, observed, endpoint(model), status, now)
+        served(model, snapshot.pods, gen.TEMPLATE, status)
+        after = assess(snapshot, decision, outcome, now)
         assert_valid(after)
         # The same observation changes nothing the second time. What an evicted pod explains does so for ten minutes.
-        assert assess(model, observed, endpoint(model), after, "2026-01-01T00:00:59.000Z") == after
+        again = replace(snapshot, before=after)
+        assert assess(again, decision, outcome, "2026-01-01T00:00:59.000Z") == after
         for transition in transitions(status.conditions, after.conditions):
             assert _REASON.fullmatch(transition.reason)
             transition.message.encode()

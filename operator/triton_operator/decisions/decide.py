@@ -15,6 +15,7 @@ from triton_operator.plan import Compared, Identity, identity, is_template_of, p
 from triton_operator.pods.group import Group, deployment_of, template_of
 from triton_operator.render import Facts, children, choose, newer_fields, render
 from triton_operator.render.child_type import NewerField
+from triton_operator.render.facts import KeptTemplate
 from triton_operator.scaling import ScaleDecision
 
 from . import load_models
@@ -79,6 +80,12 @@ class Decision:
     def facts(self) -> Facts:
         """What the spec leaves open, of the group that every TritonModel has."""
         return self.groups[0].facts
+
+    @property
+    def has_newer_template(self) -> bool:
+        """Whether this version of the operator would render a different pod template for a group."""
+        templates = [chosen.facts.template for chosen in self.groups]
+        return any(isinstance(template, KeptTemplate) and template.newer for template in templates)
 
     @property
     def load(self) -> LoadDecision:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import POD, Kind
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.servers import ChangeOutcome, History, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
@@ -17,6 +17,7 @@ from triton_operator.plan import Identity
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.group import Group
 from triton_operator.render import Facts
+from triton_operator.render.children import BY_NAME
 from triton_operator.render.facts import Capabilities, Delivery
 
 Object = dict[str, Any]
@@ -101,3 +102,8 @@ class Snapshot:
 def find_kind(objects: Iterable[Object], kind: Kind) -> Object | None:
     """Returns the first object of this kind; None if there is none."""
     return next((o for o in objects if o["kind"] == kind.kind), None)
+
+
+def is_needed(kind: str, model: TritonModel) -> bool:
+    """Returns whether the TritonModel has, or may have, objects of this kind."""
+    return kind == POD.kind or BY_NAME[kind].needed(model)

@@ -7,29 +7,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from triton_operator.api import kinds, names, secrets
 from triton_operator.api.status import CONDITIONS, PROGRESSING, THRESHOLD_LIVE, TritonModelStatus, status_of, timestamp
-from triton_operator.api.types import TritonModel
 from triton_operator.cluster.objects import state
-from triton_operator.decisions.contests import problems
 from triton_operator.decisions.decide import Decision
-from triton_operator.decisions.direct import scaling_status
 from triton_operator.decisions.memory import Memory
 from triton_operator.decisions.outcome import Outcome
 from triton_operator.decisions.snapshot import Object, Snapshot
-from triton_operator.model_changes import LoadDecision
-from triton_operator.plan import identity
 from triton_operator.probe import Prober
-from triton_operator.render import endpoint
-from triton_operator.render.facts import KeptTemplate
-from triton_operator.status.assess import all_pods_exist, assess
+from triton_operator.status.assess import assess
 from triton_operator.status.conditions import is_urgent
-from triton_operator.status.observation import ModelsChange, Observation, ObservedMonitoring, Scaler
 from triton_operator.status.threshold_live import outdated
 
 from .pace import Pace
 from .repairs import unreported
-from .unread import is_needed
 from .write_status import StatusWriter
 
 Log = logging.LoggerAdapter[logging.Logger]
@@ -56,14 +46,13 @@ class Reporter:
         Raises ApiError if the API server refuses it.
         """
         now = timestamp(clock, "milliseconds")
-        observed = observation(snapshot, decision, outcome, memory, now)
-        status = assess(snapshot.model, observed, endpoint(snapshot.model), snapshot.before, now)
+        status = assess(snapshot, decision, outcome, now)
         if any(c.type == PROGRESSING and c.reason == "Complete" for c in status.conditions):
             memory = replace(memory, rollout="")
-        self._set_waiting(snapshot, status, observed, now)
+        self._set_waiting(snapshot, decision, status, now)
         if status == snapshot.before or (status, snapshot.before) == memory.merged:
             return memory
-        memory, wait = self._wait(snapshot, memory, status, observed, clock)
+        memory, wait = self._wait(snapshot, memory, status, clock)
         if wait > timedelta():
             outcome.reconcile_after(wait.total_seconds())
             return memory
@@ -107,24 +96,24 @@ class Reporter:
         self._statuses.write(raw, before, status, log)
         return replace(memory, due=now + self._progress), 0
 
-    def _set_waiting(self, snapshot: Snapshot, status: TritonModelStatus, observed: Observation, now: str) -> None:
+    def _set_waiting(self, snapshot: Snapshot, decision: Decision, status: TritonModelStatus, now: str) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
         live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
-        has_thresholds = observed.monitoring.has_rules and not observed.requested.invalid
-        waits = has_thresholds and live is not None and live.status != "True"
-        answer = observed.monitoring.answer
+        has_thresholds = decision.facts.entrypoint and not snapshot.requested.invalid
+        waits = bool(has_thresholds) and live is not None and live.status != "True"
+        answer = snapshot.answer
         stale = waits and answer is not None and bool(answer.at) and outdated(answer, status.thresholds, now)
         self._prober.prometheuses.set_waiting(snapshot.model.key, waits=waits, outdated=stale)
 
     def _wait(
-        self, snapshot: Snapshot, memory: Memory, status: TritonModelStatus, observed: Observation, now: datetime
+        self, snapshot: Snapshot, memory: Memory, status: TritonModelStatus, now: datetime
     ) -> tuple[Memory, timedelta]:
         """Returns what to remember, and how long to delay this status update.
 
         A step that isn't urgent waits for the next step. Every update waits for the answer of a server that has just
         started or changed its readiness.
         """
-        pending = (memory.pending or now) if observed.servers.pending else None
+        pending = (memory.pending or now) if snapshot.servers.pending else None
         memory = replace(memory, pending=pending)
         if pending is not None:
             wait = pending + min(_ANSWER, self._progress) - now
@@ -134,70 +123,10 @@ class Reporter:
         due = memory.due or (now + min(_FIRST_STATUS, self._progress) if first else now)
         wait = due - now
         # If the clock was set back, there is no delay.
-        held = timedelta() < wait <= self._progress and not (first and all_pods_exist(observed))
+        all_exist = all(len(group.pods) >= group.desired for group in snapshot.groups)
+        held = timedelta() < wait <= self._progress and not (first and all_exist)
         urgent = held and is_urgent(snapshot.before, status) and self._pace.spend_urgent(snapshot.model.key)
         return replace(memory, due=due), wait if held and not urgent else timedelta()
-
-
-def observation(snapshot: Snapshot, decision: Decision, outcome: Outcome, memory: Memory, now: str) -> Observation:
-    """Returns the input of the status. `snapshot`: what is there after the writes. `now`: RFC 3339."""
-    facts, model = decision.facts, snapshot.model
-    unreadable = {kind: problem for kind, problem in snapshot.unreadable.items() if is_needed(kind, model)}
-    contested, noted = problems(memory.contests, snapshot.time)
-    return Observation(
-        groups=tuple(
-            replace(now, template=chosen.group.template)
-            for now, chosen in zip(snapshot.groups, decision.groups, strict=True)
-        ),
-        ending=snapshot.ending,
-        delivery=facts.delivery,
-        kubernetes=facts.cluster.kubernetes,
-        selector=names.selector(model.name),
-        newer_template=any(
-            isinstance(template := chosen.facts.template, KeptTemplate) and template.newer for chosen in decision.groups
-        ),
-        refused={**contested, **outcome.refused, **unreadable},
-        contested=noted,
-        dropped={
-            obj["kind"]: record.dropped
-            for obj in decision.desired
-            if (record := memory.applied.get(identity(obj))) and record.dropped
-        },
-        left_out={
-            kind: (*decision.left_out.get(kind, ()), *outcome.left_out.get(kind, ()))
-            for kind in {**decision.left_out, **outcome.left_out}
-        },
-        evicted=memory.evicted,
-        repair=decision.repair.note,
-        refused_if_new=snapshot.refused_if_new,
-        models_change=_models_change(model, decision.load),
-        lists=facts.lists,
-        rollout=memory.rollout,
-        requested=snapshot.requested,
-        thresholds=facts.thresholds,
-        servers=snapshot.servers,
-        scaler=Scaler(
-            autoscaler=snapshot.child(kinds.AUTOSCALER),
-            scaled_object=snapshot.child(kinds.SCALED_OBJECT),
-            keda=facts.cluster.keda,
-            prometheus=facts.prometheus,
-            scaling=scaling_status(decision.scale, snapshot.before.autoscaling, now),
-        ),
-        monitoring=ObservedMonitoring(
-            installed=snapshot.installed,
-            has_rules=bool(facts.entrypoint),
-            sample_limit=facts.settings.sample_limit,
-            answer=snapshot.answer,
-        ),
-    )
-
-
-def _models_change(model: TritonModel, decision: LoadDecision) -> ModelsChange | None:
-    """Returns the change for the status; None if there is none."""
-    if not decision.left:
-        return None
-    failure = secrets.redact(decision.failure, secrets.values(model)) if decision.failure else ""
-    return ModelsChange(decision.left, failure, decision.refused)
 
 
 def current_status(raw: Object) -> TritonModelStatus:

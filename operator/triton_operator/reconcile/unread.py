@@ -14,6 +14,7 @@ from triton_operator.api.status import PROGRESSING
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.entry import LARGEST, Large
 from triton_operator.cluster.shallow import MAX_BYTES, max_values
+from triton_operator.decisions.snapshot import is_needed
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.group import Servers, by_group, deployment_of, template_of
 from triton_operator.render import runs
@@ -61,11 +62,6 @@ def too_large(large: Sequence[Large]) -> Problem:
 def is_essential(kind: str, model: TritonModel) -> bool:
     """Returns whether the operator must be able to read this kind before it changes anything of the TritonModel."""
     return kind == kinds.POD.kind or (BY_NAME[kind].condition == PROGRESSING and is_needed(kind, model))
-
-
-def is_needed(kind: str, model: TritonModel) -> bool:
-    """Returns whether the TritonModel has, or may have, objects of this kind."""
-    return kind == kinds.POD.kind or BY_NAME[kind].needed(model)
 
 
 def unreadable(refused: Mapping[Kind, str]) -> dict[str, Problem]:

@@ -1,8 +1,9 @@
-"""Computes the status from an observation."""
+"""Computes the status after a reconcile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from triton_operator.api import kubernetes_versions, names, secrets, server_access
@@ -23,10 +24,16 @@ from triton_operator.api.status import (
 )
 from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
+from triton_operator.decisions.decide import Decision
+from triton_operator.decisions.direct import scaling_status
+from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.snapshot import Snapshot
+from triton_operator.model_changes import LoadDecision
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.group import Group, Servers
 from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
 from triton_operator.pods.served import expected, served
+from triton_operator.render import endpoint
 from triton_operator.render.child_type import Child
 from triton_operator.render.children import CHILDREN
 from triton_operator.render.network_policy import operator_ports
@@ -38,8 +45,8 @@ from .conditions import condition, with_transition_times
 from .kstatus import COMPLETE, kstatus
 from .models import MAX_MODELS, bounded, load_problem, loaded, merged, model_states
 from .monitoring_available import monitoring_available
-from .observation import ModelsChange, Observation
 from .threshold_live import threshold_live
+from .writes import Writes, writes_of
 
 MAX_NAMED = 3
 """How many of the fields that the API server dropped are named."""
@@ -70,38 +77,45 @@ _LOG_HIDDEN = (
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
 
-def assess(
-    model: TritonModel, observed: Observation, endpoint: str, before: TritonModelStatus, now: str
-) -> TritonModelStatus:
-    """Returns the status for an observation. `now` (RFC 3339, milliseconds) appears only in fields that change."""
-    living = [p for p in observed.pods if p.is_alive]
-    current = [p for group in observed.groups for p in group.current]
+def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -> TritonModelStatus:
+    """Returns the status after a reconcile. `now` (RFC 3339, milliseconds) appears only in fields that change.
+
+    `snapshot`: what is there after the writes.
+    """
+    model, before, facts = snapshot.model, snapshot.before, decision.facts
+    memory = outcome.remember(decision.memory, snapshot.time)
+    writes = writes_of(snapshot, decision, outcome, memory)
+    desired = [chosen.group.template for chosen in decision.groups]
+    groups = tuple(replace(g, template=template) for g, template in zip(snapshot.groups, desired, strict=True))
+    snapshot = replace(snapshot, groups=groups)
+    living = [p for p in snapshot.pods if p.is_alive]
+    current = [p for group in groups for p in group.current]
     ready = [p for p in living if p.is_ready]
-    main = observed.main
+    main = snapshot.main
     now_served = served(model, main.living, main.template, before)
     entrypoint = now_served.entrypoint
-    reported = [_reported(group, observed) for group in observed.groups]
+    reported = [_reported(group, snapshot, decision) for group in groups]
     models = _redacted(model, merged([states for states, _ in reported]))
     newest = _redacted(model, merged([states for states, newest in reported if newest]))
-    failure = _pods_problem(observed, newest, now)
-    problem = _refusal(observed) or failure
-    limits = thresholds.states(observed.requested, before.thresholds, now)
+    failure = _pods_problem(groups, newest, now)
+    problem = _refusal(writes) or failure
+    limits = thresholds.states(snapshot.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
         # A write that is refused is seldom why the servers that are there don't answer.
         faults.with_faults(
-            _ready(observed.groups, entrypoint, ready, current, failure or problem),
-            observed.monitoring.answer,
+            _ready(groups, entrypoint, ready, current, failure or problem),
+            snapshot.answer,
             ready,
-            observed.servers.on_cpu,
+            snapshot.servers.on_cpu,
         ),
-        _progressing(observed, current, ready, problem),
-        _models_loaded(model, models, problem, observed.servers, ready),
-        threshold_live(model, observed, limits, live, now),
-        counting.with_uncounted_entrypoint(autoscaler_active(model, observed), observed, entrypoint),
-        counting.with_uncounted_models(monitoring_available(model, observed, models), observed, entrypoint),
+        _progressing(snapshot, decision, memory.rollout, current, ready, problem),
+        _models_loaded(model, models, problem, snapshot.servers, ready),
+        threshold_live(snapshot, facts, limits, live, now),
+        counting.with_uncounted_entrypoint(autoscaler_active(snapshot, decision, writes), snapshot, facts, entrypoint),
+        counting.with_uncounted_models(monitoring_available(snapshot, writes, models), snapshot, entrypoint),
     ]
-    noted = [_with_notes(c, observed) for c in conditions if c]
+    noted = [_with_notes(c, snapshot, decision, writes) for c in conditions if c]
     digests = sorted({p.model_digest for p in main.current} - {""})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
@@ -118,36 +132,36 @@ def assess(
         decoupled=now_served.decoupled,
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
-        autoscaling=observed.scaler.scaling,
+        autoscaling=scaling_status(decision.scale, before.autoscaling, now),
         calibration=_calibration(model, main),
-        last_repair=_last_repair(living, before.last_repair, observed.evicted, now[:19] + "Z"),
-        evictions=[*before.evictions, observed.evicted.time][-MAX_EVICTIONS:] if observed.evicted else before.evictions,
+        last_repair=_last_repair(living, before.last_repair, memory.evicted, now[:19] + "Z"),
+        evictions=[*before.evictions, memory.evicted.time][-MAX_EVICTIONS:] if memory.evicted else before.evictions,
         image=ImageStatus(
-            reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery
+            reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=facts.delivery
         ),
-        newer_template=observed.newer_template or None,
+        newer_template=decision.has_newer_template or None,
         replicas=len(living),
         ready_replicas=len(ready),
-        selector=names.as_query(observed.selector),
-        endpoint=endpoint,
+        selector=names.as_query(names.selector(model.name)),
+        endpoint=endpoint(model),
     )
 
 
-def _reported(group: Group, observed: Observation) -> tuple[list[ModelStatus], bool]:
+def _reported(group: Group, snapshot: Snapshot, decision: Decision) -> tuple[list[ModelStatus], bool]:
     """Returns the models of the servers of this group that answer, and whether these have the current pod template.
 
     During a rollout the new servers' models count, as soon as one of them answers.
     """
-    newest = [p for p in group.current if p.name in observed.servers.indexes]
-    answering = newest or [p for p in group.living if p.name in observed.servers.indexes]
+    servers = snapshot.servers
+    newest = [p for p in group.current if p.name in servers.indexes]
+    answering = newest or [p for p in group.living if p.name in servers.indexes]
     if not answering:
         return [], False
     first = answering[0]
-    wanted = expected(group.model, first, group.template, _report(answering), observed.lists)
+    wanted = expected(group.model, first, group.template, _report(answering), decision.facts.lists)
     # Before the next answer of a server, a model that it doesn't list may have been loaded already.
-    change = observed.models_change
-    loading = observed.servers.pending if change is None else not change.refused
-    indexes = {p.name: observed.servers.indexes[p.name] for p in answering}
+    loading = not decision.load.refused if decision.load.left else servers.pending
+    indexes = {p.name: servers.indexes[p.name] for p in answering}
     coming = wanted.names if loading else ()
     return model_states(group.model.name, indexes, wanted, coming, first.shared_memory), bool(newest)
 
@@ -261,17 +275,17 @@ def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelSt
     return [m.model_copy(update={"reason": secrets.redact(m.reason, hidden)}) for m in models]
 
 
-def _refusal(observed: Observation) -> Problem | None:
+def _refusal(writes: Writes) -> Problem | None:
     """Returns the first refused write that keeps the current spec from being served; None if there is none."""
-    return next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
+    return next((p for kind, p in writes.refused.items() if kind not in _AUXILIARY), None)
 
 
-def _pods_problem(observed: Observation, models: Sequence[ModelStatus], now: str) -> Problem | None:
+def _pods_problem(groups: Sequence[Group], models: Sequence[ModelStatus], now: str) -> Problem | None:
     """Returns the first problem that keeps servers of the current spec from answering; None if there is none."""
-    if problem := next((p for group in observed.groups if (p := _group_problem(group, now))), None):
+    if problem := next((p for group in groups if (p := _group_problem(group, now))), None):
         return problem
     failed_models = load_problem(models)
-    if failed_models and not all(p.is_ready for group in observed.groups for p in group.current):
+    if failed_models and not all(p.is_ready for group in groups for p in group.current):
         return failed_models
     return None
 
@@ -316,7 +330,9 @@ def _ready(
 
 
 def _progressing(
-    observed: Observation,
+    snapshot: Snapshot,
+    decision: Decision,
+    rollout: str,
     current: Sequence[Pod],
     ready: Sequence[Pod],
     problem: Problem | None,
@@ -325,60 +341,70 @@ def _progressing(
         old = [p for p in ready if p not in current]
         suffix = "; the servers of the previous spec keep serving" if old else ""
         return condition(PROGRESSING, "False", problem.reason, problem.message + suffix)
-    if any(group.deployment is None for group in observed.groups):
+    if any(group.deployment is None for group in snapshot.groups):
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
-    if observed.models_change:
-        return _changing(observed.models_change)
-    if all(group.is_complete for group in observed.groups) and not any(pod.is_alive for pod in observed.ending):
-        differing = "".join(_differing(group.current) for group in observed.groups)
+    if decision.load.left:
+        return _changing(decision.load, secrets.values(snapshot.model))
+    if all(group.is_complete for group in snapshot.groups) and not any(pod.is_alive for pod in snapshot.ending):
+        differing = "".join(_differing(group.current) for group in snapshot.groups)
         return condition(
-            PROGRESSING, "False", COMPLETE, "every server runs the current spec" + differing + _newer(observed)
+            PROGRESSING, "False", COMPLETE, "every server runs the current spec" + differing + _newer(decision)
         )
-    if paused := next((group for group in observed.groups if group.is_paused and not group.is_complete), None):
+    if paused := next((group for group in snapshot.groups if group.is_paused and not group.is_complete), None):
         name = names.deployment(paused.model.name, paused.name)
         return condition(
             PROGRESSING, "False", "DeploymentPaused",
             "the Deployment is paused, so Kubernetes replaces no server: "
             f"run kubectl rollout resume deployment/{name}",
         )  # fmt: skip
-    waiting = next((_named(g, step_of(p)) for g in observed.groups for p in g.current if not p.is_ready), None)
+    waiting = next((_named(g, step_of(p)) for g in snapshot.groups for p in g.current if not p.is_ready), None)
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")
-    why = f"; the servers are replaced for the change of spec.server.loadModels: {observed.rollout}"
-    return condition(PROGRESSING, "True", "RollingOut", waiting.message + (why if observed.rollout else ""))
+    why = f"; the servers are replaced for the change of spec.server.loadModels: {rollout}"
+    return condition(PROGRESSING, "True", "RollingOut", waiting.message + (why if rollout else ""))
 
 
-def _changing(change: ModelsChange) -> Condition:
-    """Progressing while the models of running servers change."""
+def _changing(change: LoadDecision, hidden: Collection[str]) -> Condition:
+    """Progressing while the models of running servers change. `hidden`: sensitive values."""
+    failure = secrets.redact(change.failure, hidden) if change.failure else ""
     if change.refused:
         return condition(
             PROGRESSING, "False", "ModelLoadFailed",
-            f"the models of spec.server.loadModels can't be loaded: {change.failure}; the servers keep serving the "
+            f"the models of spec.server.loadModels can't be loaded: {failure}; the servers keep serving the "
             "models that they have. Correct spec.server.loadModels, or replace the servers by a change of "
             "spec.rollout.restartedAt",
         )  # fmt: skip
     many = f"{change.left} server{'s' if change.left > 1 else ''}"
     message = f"{many} still to change to the models of spec.server.loadModels, without a restart"
-    return condition(PROGRESSING, "True", "ChangingModels", message + (f"; {change.failure}" if change.failure else ""))
+    return condition(PROGRESSING, "True", "ChangingModels", message + (f"; {failure}" if failure else ""))
 
 
-def _with_notes(now: Condition, observed: Observation) -> Condition:
+def _with_notes(now: Condition, snapshot: Snapshot, decision: Decision, writes: Writes) -> Condition:
     """Adds what the cluster's version means for the objects that this condition is about, and the next repair."""
     of_children = [child for child in CHILDREN if child.condition == now.type]
-    notes = [note(child, observed) for child in of_children for note in (_dropped, _left_out, _contested)]
+    kubernetes, delivery = decision.facts.cluster.kubernetes, decision.facts.delivery
+    notes = [
+        note
+        for child in of_children
+        for note in (
+            _dropped(child, writes, kubernetes, delivery),
+            _left_out(child, writes),
+            writes.contested.get(child.kind.kind, ""),
+        )
+    ]
     if now.type == PROGRESSING or (now.type == READY and now.status == "False"):
-        notes.append(observed.repair)
+        notes.append(decision.repair.note)
     if now.type == PROGRESSING:
-        notes += [observed.refused_if_new, kubernetes_versions.too_old(observed.kubernetes)]
+        notes += [snapshot.refused_if_new, kubernetes_versions.too_old(kubernetes)]
     if not any(notes):
         return now
     return condition(now.type, now.status, now.reason, "; ".join(note for note in (now.message, *notes) if note))
 
 
-def _left_out(child: Child, observed: Observation) -> str:
+def _left_out(child: Child, writes: Writes) -> str:
     kind = child.kind.kind
     # If it is refused, it isn't there at all.
-    fields = () if kind in observed.refused else observed.left_out.get(kind, ())
+    fields = () if kind in writes.refused else writes.left_out.get(kind, ())
     return "; ".join(
         f"the {kind} is without {field.left_out}, because this cluster's CRD doesn't know {field.path}: "
         f"{field.since} and later have it"
@@ -386,22 +412,18 @@ def _left_out(child: Child, observed: Observation) -> str:
     )
 
 
-def _contested(child: Child, observed: Observation) -> str:
-    return observed.contested.get(child.kind.kind, "")
-
-
-def _dropped(child: Child, observed: Observation) -> str:
-    paths = [path.removeprefix(".") for path in observed.dropped.get(child.kind.kind, ())]
+def _dropped(child: Child, writes: Writes, kubernetes: tuple[int, int], delivery: str) -> str:
+    paths = [path.removeprefix(".") for path in writes.dropped.get(child.kind.kind, ())]
     if not paths:
         return ""
     more = " and others" if len(paths) > MAX_NAMED else ""
     fields = f"{', '.join(paths[:MAX_NAMED])}{more} of the {child.kind.kind}"
     if child.kind.optional:
         return f"a webhook removed {fields}"
-    cluster = kubernetes_versions.cluster(observed.kubernetes)
+    cluster = kubernetes_versions.cluster(kubernetes)
     note = f"{cluster} dropped {fields}, because its feature gate is off, or a webhook removed it"
-    has_volume = observed.delivery == "ImageVolume" and any(".volumes[" in path for path in paths)
-    if has_volume and observed.kubernetes < kubernetes_versions.IMAGE_VOLUMES:
+    has_volume = delivery == "ImageVolume" and any(".volumes[" in path for path in paths)
+    if has_volume and kubernetes < kubernetes_versions.IMAGE_VOLUMES:
         note += (
             f"; image volumes need Kubernetes {kubernetes_versions.name(kubernetes_versions.IMAGE_VOLUMES)} or the "
             "feature gate ImageVolume: set spec.modelImage.delivery to Copy"
@@ -423,18 +445,13 @@ def _differing(pods: Sequence[Pod]) -> str:
     )
 
 
-def _newer(observed: Observation) -> str:
-    if not observed.newer_template:
+def _newer(decision: Decision) -> str:
+    if not decision.has_newer_template:
         return ""
     return (
         "; this version of the operator has a newer pod template, which the next change of the spec rolls out. To roll "
         "it out now, change spec.rollout.restartedAt"
     )
-
-
-def all_pods_exist(observed: Observation) -> bool:
-    """Returns whether all pods have been created, in any state."""
-    return all(len(group.pods) >= group.desired for group in observed.groups)
 
 
 def _models_loaded(

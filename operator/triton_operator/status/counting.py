@@ -6,17 +6,18 @@ from collections.abc import Mapping
 
 from triton_operator.api.status import AUTOSCALER_ACTIVE, MONITORING_AVAILABLE, Condition
 from triton_operator.api.thresholds import CAPACITIES, MAX_QPS_PER_REPLICA, has_limit
+from triton_operator.decisions.snapshot import Snapshot
+from triton_operator.render import Facts
 
 from .conditions import condition
-from .observation import Observation
 
 NOT_COUNTED = "RequestsNotCounted"
 _QUEUE = "its queue gets shorter, but its counters are 0"
 
 
-def with_uncounted_models(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
+def with_uncounted_models(before: Condition | None, snapshot: Snapshot, entrypoint: str) -> Condition | None:
     """Returns MonitoringAvailable: `before`, or False if it isn't a problem itself and a model isn't counted."""
-    uncounted = _uncounted(observed)
+    uncounted = _uncounted(snapshot)
     if before is None or before.status == "False" or not uncounted:
         return before
     named = "; ".join(f"{model} ({evidence})" for model, evidence in sorted(uncounted.items()))
@@ -32,14 +33,16 @@ def with_uncounted_models(before: Condition | None, observed: Observation, entry
     )  # fmt: skip
 
 
-def with_uncounted_entrypoint(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
+def with_uncounted_entrypoint(
+    before: Condition | None, snapshot: Snapshot, facts: Facts, entrypoint: str
+) -> Condition | None:
     """Returns AutoscalerActive: `before`, or False if it isn't a problem itself and the entry model isn't counted.
 
     It isn't False with a capacity in something else than requests, such as streams.
     """
-    if before is None or before.status != "True" or entrypoint not in _uncounted(observed):
+    if before is None or before.status != "True" or entrypoint not in _uncounted(snapshot):
         return before
-    if has_limit(observed.thresholds, (kind for kind in CAPACITIES if kind is not MAX_QPS_PER_REPLICA)):
+    if has_limit(facts.thresholds, (kind for kind in CAPACITIES if kind is not MAX_QPS_PER_REPLICA)):
         return before
     return condition(
         AUTOSCALER_ACTIVE, "False", NOT_COUNTED,
@@ -48,8 +51,8 @@ def with_uncounted_entrypoint(before: Condition | None, observed: Observation, e
     )  # fmt: skip
 
 
-def _uncounted(observed: Observation) -> Mapping[str, str]:
+def _uncounted(snapshot: Snapshot) -> Mapping[str, str]:
     """Returns the uncounted models with the evidence: from Prometheus' alert, and from the servers themselves."""
-    answer = observed.monitoring.answer
+    answer = snapshot.answer
     alerted = answer.uncounted if answer is not None else ()
-    return {**dict.fromkeys(alerted, _QUEUE), **dict(observed.servers.uncounted)}
+    return {**dict.fromkeys(alerted, _QUEUE), **dict(snapshot.servers.uncounted)}

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from triton_operator.api.kinds import is_deleting
+from triton_operator.api.kinds import SCALED_OBJECT, is_deleting
 from triton_operator.api.status import AUTOSCALER_ACTIVE, Condition, Truth
-from triton_operator.api.types import TritonModel
+from triton_operator.decisions.snapshot import Object, Snapshot
+from triton_operator.render import Facts
 from triton_operator.render.rules.recording import ARRIVALS
 
 from .conditions import condition
-from .observation import Object, Observation, Scaler
 
 _STARTING = "KEDA hasn't reported a status of the ScaledObject yet; check that KEDA's operator runs"
 
 
-def obstacle(model: TritonModel, scaler: Scaler) -> Condition | None:
+def obstacle(snapshot: Snapshot, facts: Facts) -> Condition | None:
     """Returns AutoscalerActive if the wanted engine can't begin: KEDA or Prometheus is missing, or KEDA hasn't ended.
 
     None if it can begin.
     """
-    if not model.is_keda:
-        if scaler.scaled_object is None:
+    scaled_object = snapshot.child(SCALED_OBJECT)
+    if not snapshot.model.is_keda:
+        if scaled_object is None:
             return None
         return condition(
             AUTOSCALER_ACTIVE, "Unknown", "WaitingForKEDA",
             "the HorizontalPodAutoscaler follows when KEDA has released the ScaledObject, so that only one autoscaler "
             "scales the servers; check that KEDA's operator runs. Until then the number of servers stays",
         )  # fmt: skip
-    if not scaler.keda:
+    if not facts.cluster.keda:
         return condition(
             AUTOSCALER_ACTIVE, "False", "KEDAMissing",
             "the cluster has no CRD for ScaledObject, so the number of servers stays: install KEDA, or choose another "
             "spec.autoscaling.engine; serving works without it",
         )  # fmt: skip
-    if not scaler.prometheus:
+    if not facts.prometheus:
         return condition(
             AUTOSCALER_ACTIVE, "False", "NoPrometheus",
             "no known Prometheus has the load for KEDA, so the number of servers stays; see MonitoringAvailable, or "
             "set PROMETHEUS_URL of the operator",
         )  # fmt: skip
-    if scaler.scaled_object is not None and is_deleting(scaler.scaled_object):
+    if scaled_object is not None and is_deleting(scaled_object):
         return condition(
             AUTOSCALER_ACTIVE, "Unknown", "WaitingForKEDA",
             "the ScaledObject was deleted, and KEDA hasn't released it yet; check that KEDA's operator runs. Until "
@@ -47,9 +48,9 @@ def obstacle(model: TritonModel, scaler: Scaler) -> Condition | None:
     return None
 
 
-def reported(observed: Observation) -> Condition:
+def reported(snapshot: Snapshot) -> Condition:
     """Returns AutoscalerActive with what KEDA says about the ScaledObject."""
-    scaled_object = observed.scaler.scaled_object or {}
+    scaled_object = snapshot.child(SCALED_OBJECT) or {}
     conditions = {c["type"]: c for c in scaled_object.get("status", {}).get("conditions", [])}
     ready, active, fallback = (conditions.get(kind, {}) for kind in ("Ready", "Active", "Fallback"))
     if ready.get("status", "Unknown") == "Unknown" and not ready.get("reason"):
@@ -57,14 +58,14 @@ def reported(observed: Observation) -> Condition:
     if conditions.get("Paused", {}).get("status") == "True":
         return _quote("False", conditions["Paused"], "; the number of servers stays")
     if fallback.get("status") == "True":
-        if not any(pod.is_ready for pod in observed.pods):
+        if not any(pod.is_ready for pod in snapshot.pods):
             return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load")
         return _quote("False", fallback, _hint(scaled_object))
     if ready.get("status") != "True":
         return _quote("False" if ready.get("status") == "False" else "Unknown", ready, _hint({}))
     if active.get("status") not in ("True", "False"):
         return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "KEDA hasn't read the load yet")
-    asleep = (observed.main.deployment or {}).get("spec", {}).get("replicas") == 0
+    asleep = (snapshot.main.deployment or {}).get("spec", {}).get("replicas") == 0
     return _quote("True", active, f"; a server starts when {ARRIVALS} is above 0" if asleep else "")
 
 

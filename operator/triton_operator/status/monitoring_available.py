@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from triton_operator.api.monitoring import Prometheus, describe
 from triton_operator.api.status import MONITORING_AVAILABLE, Condition, ModelStatus
-from triton_operator.api.types import TritonModel
+from triton_operator.decisions.snapshot import Snapshot
 
 from . import scrape_size
 from .conditions import condition
-from .observation import Object, Observation
+from .writes import Writes
 
 _PAUSED = " (spec.paused is true, so new and changed rules don't reach it)"
 
 
-def monitoring_available(model: TritonModel, observed: Observation, models: Sequence[ModelStatus]) -> Condition | None:
+def monitoring_available(snapshot: Snapshot, writes: Writes, models: Sequence[ModelStatus]) -> Condition | None:
     """MonitoringAvailable: whether a Prometheus selects the rules; None if monitoring is disabled.
 
     `models`: what the servers report.
     """
+    model = snapshot.model
     if not model.spec.monitoring.enabled:
         return None
-    installed = observed.monitoring.installed
+    installed = snapshot.installed
     if installed is None:
         return condition(
             MONITORING_AVAILABLE, "False", "CRDsMissing",
             "the cluster has no CRDs for PrometheusRule and PodMonitor: install prometheus-operator to get alerts; "
             "serving works without them",
         )  # fmt: skip
-    if refusal := observed.refusal(MONITORING_AVAILABLE):
+    if refusal := writes.refusal(MONITORING_AVAILABLE):
         return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
     if not installed.answered:
         return condition(
@@ -45,7 +47,7 @@ def monitoring_available(model: TritonModel, observed: Observation, models: Sequ
     selecting = installed.selecting(model.monitoring_labels, model.namespace)
     if selecting:
         names = ", ".join(f"{p.namespace}/{p.name}{_PAUSED if p.paused else ''}" for p in selecting)
-        size = scrape_size.note(model, models, observed.monitoring.sample_limit)
+        size = scrape_size.note(model, models, snapshot.facts.settings.sample_limit)
         message = f"selected by Prometheus {names}" + (f"; but {size}" if size else "")
         return condition(MONITORING_AVAILABLE, "True", "Selected", message)
     if not installed.prometheuses:
@@ -68,5 +70,5 @@ def _not_selected(prometheuses: Sequence[Prometheus]) -> str:
     )
 
 
-def _namespaces(selector: Object | None) -> str:
+def _namespaces(selector: Mapping[str, Any] | None) -> str:
     return "its own namespace" if selector is None else describe(selector)

@@ -11,11 +11,11 @@ from triton_operator.api.monitoring import PrometheusAnswer
 from triton_operator.api.series import series_by_threshold
 from triton_operator.api.status import THRESHOLD_LIVE, Condition, ThresholdStatus, Truth
 from triton_operator.api.thresholds import MAX_QPS, OF_TOKENS, ThresholdKey, text
-from triton_operator.api.types import TritonModel
+from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.pods import Pod
+from triton_operator.render import Facts
 
 from .conditions import condition
-from .observation import Observation
 
 THRESHOLD_INVALID = "ThresholdInvalid"
 _MEASURED_SECONDS = 600
@@ -25,8 +25,8 @@ _MEASURED_SECONDS = 600
 class _Case:
     """What the checks look at. `states`: the accepted thresholds. `before`: this condition until now."""
 
-    model: TritonModel
-    observed: Observation
+    snapshot: Snapshot
+    facts: Facts
     states: Sequence[ThresholdStatus]
     before: Condition | None
     now: str
@@ -34,16 +34,16 @@ class _Case:
     @property
     def answer(self) -> PrometheusAnswer:
         """Returns Prometheus' last answer; an empty one before the first."""
-        return self.observed.monitoring.answer or PrometheusAnswer()
+        return self.snapshot.answer or PrometheusAnswer()
 
     @property
     def expected(self) -> dict[ThresholdKey, float]:
-        return _compared(self.observed)
+        return _compared(self.snapshot, self.facts)
 
 
 def threshold_live(
-    model: TritonModel,
-    observed: Observation,
+    snapshot: Snapshot,
+    facts: Facts,
     states: Sequence[ThresholdStatus],
     before: Condition | None,
     now: str,
@@ -52,8 +52,8 @@ def threshold_live(
 
     Returns None if there is nothing to report: monitoring is disabled, and all thresholds are valid.
     """
-    case = _Case(model, observed, states, before, now)
-    if not observed.requested.invalid and not model.spec.monitoring.enabled:
+    case = _Case(snapshot, facts, states, before, now)
+    if not snapshot.requested.invalid and not snapshot.model.spec.monitoring.enabled:
         return None
     return next((problem for check in _CHECKS if (problem := check(case))), None) or _live(case)
 
@@ -63,7 +63,7 @@ def _is(status: Truth, reason: str, message: str) -> Condition:
 
 
 def _invalid(case: _Case) -> Condition | None:
-    invalid = case.observed.requested.invalid
+    invalid = case.snapshot.requested.invalid
     if not invalid:
         return None
     accepted = {ThresholdKey(state.kind, state.version) for state in case.states}
@@ -73,15 +73,14 @@ def _invalid(case: _Case) -> Condition | None:
 
 
 def _not_monitored(case: _Case) -> Condition | None:
-    if case.observed.monitoring.installed is not None:
+    if case.snapshot.installed is not None:
         return None
     return _is("Unknown", "NotMonitored", "no Prometheus evaluates the thresholds; see MonitoringAvailable")
 
 
 def _without_entrypoint(case: _Case) -> Condition | None:
-    observed = case.observed
-    has_entrypoint = observed.monitoring.has_rules or case.model.spec.entrypoint
-    if has_entrypoint or not any(_ambiguous(pod) for pod in observed.pods):
+    has_entrypoint = case.facts.entrypoint or case.snapshot.model.spec.entrypoint
+    if has_entrypoint or not any(_ambiguous(pod) for pod in case.snapshot.pods):
         return None
     return _is(
         "False", "NoEntrypoint",
@@ -91,7 +90,7 @@ def _without_entrypoint(case: _Case) -> Condition | None:
 
 
 def _without_rules(case: _Case) -> Condition | None:
-    if case.observed.monitoring.has_rules:
+    if case.facts.entrypoint:
         return None
     return _is(
         "Unknown", "Starting", "the operator creates the rules when it has read the repository of the first server"
@@ -99,7 +98,7 @@ def _without_rules(case: _Case) -> Condition | None:
 
 
 def _without_prometheus(case: _Case) -> Condition | None:
-    if case.observed.monitoring.answer is not None:
+    if case.snapshot.answer is not None:
         return None
     return _is("Unknown", "NoPrometheus", "no known Prometheus selects the rules; see MonitoringAvailable")
 
@@ -114,10 +113,10 @@ def _before_the_first_query(case: _Case) -> Condition | None:
 
 def _without_series(case: _Case) -> Condition | None:
     """Returns the condition if a threshold needs a series that Prometheus doesn't have. Needs a ready server."""
-    if not any(pod.is_ready for pod in case.observed.pods):
+    if not any(pod.is_ready for pod in case.snapshot.pods):
         return None
-    requested = case.observed.requested.requested
-    for kind, named in series_by_threshold(case.model.spec.monitoring).items():
+    requested = case.snapshot.requested.requested
+    for kind, named in series_by_threshold(case.snapshot.model.spec.monitoring).items():
         missing = [series.metric for series in named if case.answer.metrics.isdisjoint(series.names)]
         if not missing or ThresholdKey(kind.name) not in requested:
             continue
@@ -191,12 +190,12 @@ def _ambiguous(pod: Pod) -> bool:
     return report is not None and bool(report.models) and report.entrypoint is None
 
 
-def _compared(observed: Observation) -> dict[ThresholdKey, float]:
+def _compared(snapshot: Snapshot, facts: Facts) -> dict[ThresholdKey, float]:
     """Returns the thresholds that Prometheus should use: the requested ones, and max-qps (infinite if it isn't set)."""
     return {
         s: v
-        for s, v in observed.thresholds.items()
-        if s in observed.requested.requested or s == ThresholdKey(MAX_QPS.name)
+        for s, v in facts.thresholds.items()
+        if s in snapshot.requested.requested or s == ThresholdKey(MAX_QPS.name)
     }
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from hack.world import settings
 from support import gen
-from support.observing import observation
+from support.observing import seen
 from triton_operator.api import kubernetes_versions as versions
-from triton_operator.api.status import TritonModelStatus
 from triton_operator.runtime.discovery import _tell_version
 from triton_operator.status.assess import assess
 
@@ -46,8 +45,7 @@ def test_an_older_version_is_told_at_the_start_and_in_a_condition(caplog: pytest
 
 def progressing(version: tuple[int, int]) -> str:
     """Returns the message of the condition Progressing in a cluster of this version."""
-    observed = observation(gen.model(), gen.TEMPLATE, "Copy", kubernetes=version)
-    status = assess(gen.model(), observed, "http://x", TritonModelStatus(), "2026-01-01T00:00:00Z")
+    status = assess(*seen(gen.model(), kubernetes=version), "2026-01-01T00:00:00Z")
     return next(c.message for c in status.conditions if c.type == "Progressing")
 
 

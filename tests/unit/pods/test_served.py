@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support import gen
-from support.observing import observation
-from triton_operator.api import names
+from support.observing import seen
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.pods import Pod
@@ -64,18 +63,15 @@ def test_without_a_checked_server_the_spec_and_the_last_status_count() -> None:
 def models(*pods: Any, indexes: dict[str, tuple[str, ...]], lists: Any = None, **spec: Any) -> TritonModelStatus:
     """Returns the status with these servers. `indexes`: the models that each has loaded."""
     states = {name: tuple(IndexEntry(model, "1", "READY", "") for model in has) for name, has in indexes.items()}
-    model = gen.model(**spec)
-    observed = observation(
-        model,
-        gen.TEMPLATE,
+    observed = seen(
+        gen.model(**spec),
+        BEFORE,
         deployment={"metadata": {"name": gen.NAME}, "spec": {"replicas": 1}},
-        delivery="Copy",
         pods=tuple(map(Pod, pods)),
-        selector=names.selector(gen.NAME),
         indexes=states,
-        lists=lists or {},
+        facts={"lists": lists or {}},
     )
-    return assess(model, observed, "http://x", BEFORE, "2026-01-01T00:00:00Z")
+    return assess(*observed, "2026-01-01T00:00:00Z")
 
 
 def condition(status: TritonModelStatus, kind: str) -> tuple[str, str]:

@@ -9,15 +9,14 @@ import pytest
 
 from support import gen
 from support.gen import ended, failed, injected, not_ready, pod, put, unschedulable, waiting
-from support.observing import observation
-from triton_operator.api import names
+from support.observing import seen
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, RepairStatus, ThresholdStatus, TritonModelStatus
+from triton_operator.model_changes import LoadDecision
 from triton_operator.pods import Pod, Problem
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import is_urgent, transitions, with_transition_times
 from triton_operator.status.models import MAX_MODELS
-from triton_operator.status.observation import ModelsChange
 
 NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 READY_INDEX = (IndexEntry("a", "1", "READY", ""),)
@@ -44,14 +43,12 @@ def judge(
     **fields: Any,
 ) -> TritonModelStatus:
     started = {p["metadata"]["name"]: READY_INDEX for p in pods}
-    fields = {"deployment": deployment(len(pods) if replicas is None else replicas), "delivery": "Copy", **fields}
-    answers, selector = started if indexes is None else indexes, names.selector(gen.NAME)
-    model = gen.model(**(spec or {}))
+    fields = {"deployment": deployment(len(pods) if replicas is None else replicas), **fields}
     if paused:
         fields["deployment"]["spec"]["paused"] = True
-    seen = {"pods": tuple(map(Pod, pods)), "selector": selector, "indexes": answers, **fields}
-    observed = observation(model, gen.TEMPLATE, **seen)
-    return assess(model, observed, "http://x", before or TritonModelStatus(), now)
+    answers = started if indexes is None else indexes
+    observed = seen(gen.model(**(spec or {})), before, pods=tuple(map(Pod, pods)), indexes=answers, **fields)
+    return assess(*observed, now)
 
 
 _TYPES = ("Ready", "Progressing", "ModelsLoaded")
@@ -260,8 +257,8 @@ def test_a_paused_deployment_is_no_progress() -> None:
     assert "kubectl rollout resume deployment/detection" in message(status, "Progressing")
     # A pause doesn't matter while nothing changes, and during a change by the operator itself.
     assert reasons(judge(pod(), paused=True)) == COMPLETE
-    change = ModelsChange(left=1)
-    assert reasons(judge(pod(), paused=True, models_change=change))["Progressing"] == ("True", "ChangingModels")
+    change = LoadDecision(left=1)
+    assert reasons(judge(pod(), paused=True, load=change))["Progressing"] == ("True", "ChangingModels")
 
 
 SECRETIVE = {
@@ -475,23 +472,23 @@ EXPLICIT = {"server": {"modelControl": "explicit", "loadModels": ["a", "b"]}, "e
 
 
 def test_a_change_of_load_models_is_progress_and_the_models_are_loading() -> None:
-    status = judge(pod(), spec=EXPLICIT, models_change=ModelsChange(1))
+    status = judge(pod(), spec=EXPLICIT, load=LoadDecision(left=1))
     assert reasons(status)["Progressing"] == ("True", "ChangingModels")
     assert reasons(status)["ModelsLoaded"] == ("False", "LoadingModels")
     assert [(m.name, m.state) for m in status.models] == [("a", "READY"), ("b", "LOADING")]
     assert "1 server still" in message(status, "Progressing")
-    assert not transitions([], judge(pod(), spec=EXPLICIT, models_change=ModelsChange(1)).conditions[1:])
+    assert not transitions([], judge(pod(), spec=EXPLICIT, load=LoadDecision(left=1)).conditions[1:])
 
 
 def test_a_refused_model_is_a_failure_with_the_words_of_triton() -> None:
-    status = judge(pod(), spec=EXPLICIT, models_change=ModelsChange(2, "pod-1: b: no model.py", refused=True))
+    status = judge(pod(), spec=EXPLICIT, load=LoadDecision(left=2, failure="pod-1: b: no model.py", refused=True))
     assert reasons(status)["Progressing"] == ("False", "ModelLoadFailed")
     assert reasons(status)["Ready"] == ("True", "EntrypointAnswers")
     assert "pod-1: b: no model.py" in message(status, "Progressing")
 
 
 def test_a_server_that_does_not_answer_is_tried_again() -> None:
-    status = judge(pod(), spec=EXPLICIT, models_change=ModelsChange(1, "pod-1: no answer from port 8001"))
+    status = judge(pod(), spec=EXPLICIT, load=LoadDecision(left=1, failure="pod-1: no answer from port 8001"))
     assert reasons(status)["Progressing"] == ("True", "ChangingModels")
     assert "no answer from port 8001" in message(status, "Progressing")
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kubectl_triton.calibrate import result
 from kubectl_triton.calibrate.search import LATENCY, Goal, Latency, Point, SearchResult
 from support import gen
-from support.observing import observation
+from support.observing import seen
 from triton_operator.api import names
-from triton_operator.api.status import TritonModelStatus
 from triton_operator.pods import Pod
 from triton_operator.render import Facts, render
 from triton_operator.status import calibration
@@ -131,7 +130,7 @@ def test_the_status_compares_the_live_deployment_and_pods() -> None:
     for resources, current in ((RESOURCES, True), ({}, False)):
         changed = gen.put("spec.template", template(gen.put("spec.server.resources", resources)))
         live = gen.live(deployment(), changed)
-        observed = observation(model, gen.TEMPLATE, "Copy", deployment=live, pods=(Pod(gen.pod()),))
-        measurement = assess(model, observed, "", TritonModelStatus(), "2026-01-02T12:00:00.000Z").calibration
+        observed = seen(model, deployment=live, pods=(Pod(gen.pod()),))
+        measurement = assess(*observed, "2026-01-02T12:00:00.000Z").calibration
         assert measurement is not None
         assert measurement.current == current, measurement.message

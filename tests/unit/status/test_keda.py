@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from support import gen
-from support.observing import observation
+from support.observing import seen
 from triton_operator.api.status import Condition
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, ThresholdKey
 from triton_operator.pods import Pod, Problem
 from triton_operator.status.autoscaler_active import autoscaler_active
+from triton_operator.status.writes import writes_of
 
 READY = ("Ready", "True", "ScaledObjectReady")
 ACTIVE = ("Active", "True", "ScalerActive")
@@ -26,9 +27,10 @@ def scaled_object(*conditions: tuple[str, str, str], triggers: int = 1, **metada
 
 
 def judge(engine: str = "KEDA", **fields: Any) -> Condition:
-    fields = {"prometheus": "http://p", "thresholds": {ThresholdKey(MAX_QPS_PER_REPLICA.name): 20.0}, **fields}
-    model = gen.model(autoscaling={"engine": engine, "max": 4})
-    condition = autoscaler_active(model, observation(model, gen.TEMPLATE, "Copy", **fields))
+    known = {"prometheus": "http://p", "thresholds": {ThresholdKey(MAX_QPS_PER_REPLICA.name): 20.0}}
+    facts = {name: fields.pop(name, value) for name, value in known.items()}
+    snapshot, decision, outcome = seen(gen.model(autoscaling={"engine": engine, "max": 4}), facts=facts, **fields)
+    condition = autoscaler_active(snapshot, decision, writes_of(snapshot, decision, outcome, decision.memory))
     assert condition is not None
     return condition
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from support import gen
-from support.observing import observation
-from triton_operator.api import thresholds
+from support.observing import seen
+from triton_operator.api import names, thresholds
 from triton_operator.api.monitoring import Installed, Prometheus, PrometheusAnswer, Selection
 from triton_operator.api.servers import UNLOADED, IndexEntry
-from triton_operator.api.status import AutoscalingStatus, Condition, TritonModelStatus
+from triton_operator.api.status import Condition, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.pods import Pod, Problem
+from triton_operator.render.facts import RenderSettings
+from triton_operator.scaling import ScaleDecision
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
 
@@ -38,18 +40,22 @@ def judge(
     before: TritonModelStatus | None = None,
     now: str = NOW,
     spec: dict[str, Any] | None = None,
+    has_rules: bool = True,
+    sample_limit: int = names.SAMPLE_LIMIT,
     **fields: Any,
 ) -> TritonModelStatus:
     """Computes the conditions as the reconciler does, with a Prometheus that selects the rules."""
     raw = gen.raw(gen.put("metadata.annotations", annotations or {}), **(spec or {}))
     before = before or TritonModelStatus()
     raw["status"] = before.model_dump(mode="json", by_alias=True, exclude_none=True)
-    fields = {"installed": Installed((prometheus(),)), "has_rules": True, **fields}
     model = gen.model(gen.put("metadata", raw["metadata"]), **(spec or {}))
-    observed = observation(
-        model, gen.TEMPLATE, "Copy", requested=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **fields
-    )
-    return assess(model, observed, "http://x", before, now)
+    facts = {
+        "thresholds": thresholds.effective_of(raw),
+        "entrypoint": "m" if has_rules else "",
+        "settings": RenderSettings(sample_limit=sample_limit),
+    }
+    fields = {"installed": Installed((prometheus(),)), "requested": thresholds.of(raw), **fields}
+    return assess(*seen(model, before, facts=facts, **fields), now)
 
 
 def status_and_reason(status: TritonModelStatus, kind: str) -> tuple[str, str]:
@@ -397,10 +403,10 @@ def test_reports_an_autoscaler_without_a_threshold(annotations: dict[str, str], 
 
 def test_says_that_the_engine_direct_works_without_the_metric() -> None:
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
-    decided = AutoscalingStatus(desired=1, reason="LeftToHPA", message="", time=SET)
+    decided = ScaleDecision(target=1, floor=1, load=None, reason="LeftToHPA", message="")
     pods = (Pod(gen.pod()),)
-    messages = [words(judge({MAX_QPS: "5"}, spec=SCALING, autoscaler=missing, pods=pods, scaling=scaling),
-                  "AutoscalerActive") for scaling in (None, decided)]  # fmt: skip
+    messages = [words(judge({MAX_QPS: "5"}, spec=SCALING, autoscaler=missing, pods=pods, scale=scale),
+                  "AutoscalerActive") for scale in (None, decided)]  # fmt: skip
     assert messages[1] == messages[0] + "; the engine Direct still adds servers"
 
 
@@ -408,10 +414,10 @@ def test_says_that_the_engine_direct_works_without_the_metric() -> None:
 def test_says_that_the_engine_direct_adds_servers_for_tokens_and_streams(limit: str) -> None:
     monitoring = {"tokenCounter": "llm_tokens_total", "streaming": {"running": "llm_running"}}
     spec = {"autoscaling": {"max": 4, "engine": "Direct"}, "monitoring": monitoring}
-    decided = AutoscalingStatus(desired=1, reason="LeftToHPA", message="", time=SET)
+    decided = ScaleDecision(target=1, floor=1, load=None, reason="LeftToHPA", message="")
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
     limits = {f"{thresholds.PREFIX}{limit}": "5"}
-    broken = judge(limits, spec=spec, autoscaler=missing, scaling=decided, pods=(Pod(gen.pod()),))
+    broken = judge(limits, spec=spec, autoscaler=missing, scale=decided, pods=(Pod(gen.pod()),))
     assert status_and_reason(broken, "AutoscalerActive") == ("False", "FailedGetObjectMetric")
     assert words(broken, "AutoscalerActive").endswith("; the engine Direct still adds servers")
 
