@@ -27,7 +27,7 @@ from triton_operator.pods.group import deployment_of
 from triton_operator.probe import Prober
 from triton_operator.render import Facts
 from triton_operator.render.kept_template import spec_hash
-from triton_operator.status.assess import held, unread
+from triton_operator.status.untouched import held, unread
 
 from .execute import Executor
 from .lacking import Lacking

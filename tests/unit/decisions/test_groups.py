@@ -22,8 +22,8 @@ from triton_operator.pods import Pod, Problem
 from triton_operator.reconcile.read_snapshot import SnapshotReader
 from triton_operator.reconcile.unread import observe
 from triton_operator.render import render
-from triton_operator.status.assess import unread
 from triton_operator.status.models import merged
+from triton_operator.status.untouched import unread
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = f"{gen.NAME}-{second_group.NAME}"

@@ -12,8 +12,8 @@ from triton_operator.api import names
 from triton_operator.api.status import KSTATUS, MODELS_LOADED, PROGRESSING, READY, TritonModelStatus
 from triton_operator.pods import Pod, Problem
 from triton_operator.reconcile.unread import observe
-from triton_operator.status.assess import unread
 from triton_operator.status.conditions import condition
+from triton_operator.status.untouched import unread
 
 INVALID = Problem("SpecInvalid", "the spec can't be read: spec.entrypoint: no")
 
