@@ -84,7 +84,7 @@ class Triton:
             rows.append(_row(model, config, memory.get((model.name, model.version))))
         return Listing(tuple(rows), sum(1 for _ in entries))
 
-    def config(self, name: str, version: str = "", seconds: float = READ_SECONDS) -> Any:
+    def config(self, name: str, version: str = "", seconds: float | None = None) -> Any:
         """Returns the configuration with which the server runs the model, a model_config_pb2.ModelConfig."""
         request = service_pb2.ModelConfigRequest(name=name, version=version)
         return self._ask("ModelConfig", request, service_pb2.ModelConfigResponse(), seconds).config
@@ -142,8 +142,9 @@ class Triton:
         statistics = self._ask("ModelStatistics", request, answer).model_stats
         return {(m.name, m.version): sum(u.byte_size for u in m.memory_usage) for m in statistics}
 
-    def _ask(self, method: str, request: Message, answer: Message, seconds: float = READ_SECONDS) -> Any:
-        """Returns `answer` with what the server answers."""
+    def _ask(self, method: str, request: Message, answer: Message, seconds: float | None = None) -> Any:
+        """Returns `answer` with what the server answers. `seconds`: the timeout; None for READ_SECONDS."""
+        seconds = READ_SECONDS if seconds is None else seconds
         message = request.SerializeToString()
         try:
             answer.ParseFromString(self._loop.run(self._channel.call(f"{_SERVICE}{method}", message, seconds)))
