@@ -62,7 +62,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     main = snapshot.main
     now_served = served(model, main.living, main.template, before)
     entrypoint = now_served.entrypoint
-    reported = [reported_models(group, snapshot, decision) for group in groups]
+    reported = [reported_models(group, snapshot, chosen) for group, chosen in zip(groups, decision.groups, strict=True)]
     models = redacted(model, merged([states for states, _ in reported]))
     newest = redacted(model, merged([states for states, newest in reported if newest]))
     failure = pods_problem(groups, newest, now)

@@ -8,7 +8,7 @@ from triton_operator.api import names, secrets, server_access
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import MODELS_LOADED, Condition, ModelStatus
 from triton_operator.api.types import TritonModel
-from triton_operator.decisions.decide import Decision
+from triton_operator.decisions.decide import ChosenGroup
 from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.group import Group
@@ -31,10 +31,12 @@ _CLOSED = (
 )
 
 
-def reported_models(group: Group, snapshot: Snapshot, decision: Decision) -> tuple[list[ModelStatus], bool]:
+def reported_models(group: Group, snapshot: Snapshot, chosen: ChosenGroup) -> tuple[list[ModelStatus], bool]:
     """Returns the models of the servers of this group that answer, and whether these have the current pod template.
 
     During a rollout the new servers' models count, as soon as one of them answers.
+
+    `chosen`: the decision about the group.
     """
     servers = snapshot.servers
     newest = [p for p in group.current if p.name in servers.indexes]
@@ -42,9 +44,9 @@ def reported_models(group: Group, snapshot: Snapshot, decision: Decision) -> tup
     if not answering:
         return [], False
     first = answering[0]
-    wanted = expected(group.model, first, group.template, check_report(answering), decision.facts.lists)
+    wanted = expected(group.model, first, group.template, check_report(answering), chosen.facts.lists)
     # Before the next answer of a server, a model that it doesn't list may have been loaded already.
-    loading = not decision.load.refused if decision.load.left else servers.pending
+    loading = not chosen.load.refused if chosen.load.left else servers.pending
     indexes = {p.name: servers.indexes[p.name] for p in answering}
     coming = wanted.names if loading else ()
     return model_states(group.model.name, indexes, wanted, coming, first.shared_memory), bool(newest)
