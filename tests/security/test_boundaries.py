@@ -9,9 +9,9 @@ import pytest
 from support import gen
 from support.api import Object
 from triton_operator.api import names
+from triton_operator.promql import quote
 from triton_operator.render import Facts, render
 from triton_operator.render.children import KINDS
-from triton_operator.render.rules.promql import quote
 
 FOREIGN, PLAIN = "payments", "plain-name"
 HOSTILE_SPEC: Object = {

@@ -7,13 +7,13 @@ from typing import Any
 from triton_operator.api import kinds
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
+from triton_operator.promql import Rule
 
 from .child_type import Child, NewerField
 from .common import obj
 from .facts import Facts
 from .pod_monitor import labelled, monitored
 from .rules.alerts import limit_alerts, slow_alerts
-from .rules.promql import Rule
 from .rules.recording import queue_recording, recording, server_recording, threshold_recording
 from .rules.slo import slo_recording
 from .rules.streaming import decoupled_recording, streaming_recording

@@ -8,12 +8,12 @@ from typing import Any
 from triton_operator.api import kinds, names, quantity
 from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import Autoscaling, TritonModel
+from triton_operator.promql import Scope
 
 from .autoscaler import BEHAVIOR
 from .child_type import Child, NewerField
 from .common import obj, only_conditions
 from .facts import Facts
-from .rules.promql import Scope
 from .rules.recording import ARRIVALS, AUTOSCALER_LOAD, DESIRED
 
 _FAILURES = 3

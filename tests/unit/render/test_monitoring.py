@@ -15,10 +15,10 @@ from support.controlplane import ROOT
 from triton_operator.api import names
 from triton_operator.api.series import series_by_threshold
 from triton_operator.api.thresholds import MAX_STREAMS_PER_REPLICA, ThresholdKey
+from triton_operator.promql import duration, escape_template, number, quote, tag, window
 from triton_operator.render.facts import Facts, RenderSettings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
-from triton_operator.render.rules.promql import duration, escape_template, number, quote, tag, window
 from triton_operator.render.rules.recording import FALLBACK
 from triton_operator.render.rules.slo import budget, error_ratio
 

@@ -11,8 +11,7 @@ from decimal import Decimal
 
 from triton_operator.api import thresholds
 from triton_operator.api.types import ALERTS_OWN_LABELS
-
-from .promql import (
+from triton_operator.promql import (
     PER_MODEL,
     Rule,
     Scope,
@@ -26,6 +25,7 @@ from .promql import (
     unequal,
     window,
 )
+
 from .recording import (
     DEMAND,
     DESIRED,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from triton_operator.api import thresholds
 from triton_operator.api.thresholds import ThresholdKey
+from triton_operator.promql import PER_MODEL, Rule, Scope, duration, equal, number, rate, record, tag, unequal, window
 
-from .promql import PER_MODEL, Rule, Scope, duration, equal, number, rate, record, tag, unequal, window
 from .streaming import gauge_means, queue_time
 from .subject import Subject
 

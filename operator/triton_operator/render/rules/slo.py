@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from .promql import PER_MODEL, Rule, Scope, rate, record, unequal, window
+from triton_operator.promql import PER_MODEL, Rule, Scope, rate, record, unequal, window
+
 from .streaming import failed_streams
 from .subject import Subject
 

@@ -14,8 +14,8 @@ from triton_operator.api.thresholds import (
     MAX_STREAMS_PER_REPLICA,
     ThresholdKind,
 )
+from triton_operator.promql import PER_MODEL, Rule, equal, rate, record, tag, window
 
-from .promql import PER_MODEL, Rule, equal, rate, record, tag, window
 from .subject import Subject
 
 DECOUPLED = "tritonmodel:decoupled:info"
