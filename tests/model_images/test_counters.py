@@ -14,10 +14,10 @@ from tritonclient.utils import InferenceServerException
 
 from model_images.support import Server
 from support.api import steady
+from triton_operator.api.series import FAILURES_PER_REQUEST
 from triton_operator.api.servers import Counters, Subject
 from triton_operator.probe import fetch
 from triton_operator.probe.counters import counters
-from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 
 pytestmark = pytest.mark.server
 

@@ -25,6 +25,21 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
+@dataclass(frozen=True)
+class NewerField:
+    """A field that older versions of a CRD, or of Kubernetes, don't know. They refuse an object with it.
+
+    - `path`: without places in lists, such as spec.groups.rules.keep_firing_for.
+    - `since`: the first version that knows it.
+    - `left_out`: the path of what the object does without then; "" if it is to be refused, because it would do harm
+      without the field, or because the user wants the field.
+    """
+
+    path: str
+    since: str
+    left_out: str = ""
+
+
 TRITON_MODEL = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 SERVICE = Kind("", "v1", "Service", "services")

@@ -1,4 +1,4 @@
-"""The series of servers that stream, by the fields of spec.monitoring."""
+"""Series in Prometheus: of servers that stream, by the fields of spec.monitoring, and those that autoscalers read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from .monitoring import Series
 from .thresholds import MAX_CACHE_USAGE_PER_REPLICA, MAX_STREAMS_PER_REPLICA, OF_TOKENS, ThresholdKind
 from .types import Monitoring, Streaming
 
+AUTOSCALER_LOAD = "tritonmodel:autoscaler_load_replicas:max"
+"""The load as a number of servers at full use, from the recording rules. Autoscalers read it."""
+DESIRED = "tritonmodel:servers:desired"
+"""The Deployment's desired number of servers, from the recording rules."""
+ARRIVALS = "tritonmodel:arrivals:rate1m"
+"""Requests that arrive at a gateway. No rule of the operator records it; users do, to scale from zero."""
+FAILURES_PER_REQUEST = 2
+"""Increase of an ensemble's failure counter for one failed request."""
 _TENSORRT_LLM_REQUESTS, _TENSORRT_LLM_CACHE = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
 NAMES: Mapping[str, Mapping[str, Series]] = {
     # https://github.com/triton-inference-server/vllm_backend#triton-metrics, and the gauges that vLLM has itself. vLLM

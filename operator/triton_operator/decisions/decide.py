@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from triton_operator.api import kinds, names
+from triton_operator.api.kinds import NewerField
 from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import Compared, Identity, identity, is_template_of, plan
 from triton_operator.pods.group import Group, deployment_of, template_of
 from triton_operator.render import Facts, children, choose, newer_fields, render
-from triton_operator.render.child_type import NewerField
 from triton_operator.render.facts import KeptTemplate
 from triton_operator.scaling import ScaleDecision
 

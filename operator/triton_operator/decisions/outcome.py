@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from triton_operator.api.kinds import NewerField
 from triton_operator.api.status import RepairStatus
 from triton_operator.plan import Applied, Identity
 from triton_operator.pods import Problem
-from triton_operator.render.child_type import NewerField
 
 from .contests import Place, count
 from .internal_error import internal_error

@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
-from triton_operator.api.series import series_by_threshold
+from triton_operator.api.series import FAILURES_PER_REQUEST, series_by_threshold
 from triton_operator.api.servers import ChangeOutcome, Index, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import (
@@ -27,7 +27,6 @@ from triton_operator.pods.group import Group, by_group, deployment_of, template_
 from triton_operator.pods.served import served
 from triton_operator.probe import Prober
 from triton_operator.render import Facts, readiness
-from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 from triton_operator.render.scaled_object import address
 
 Object = dict[str, Any]

@@ -6,28 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import Kind, NewerField
 from triton_operator.api.status import PROGRESSING
 from triton_operator.api.types import TritonModel
 
 from .facts import Facts
 
 Object = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class NewerField:
-    """A field that older versions of a CRD, or of Kubernetes, don't know. They refuse an object with it.
-
-    - `path`: without places in lists, such as spec.groups.rules.keep_firing_for.
-    - `since`: the first version that knows it.
-    - `left_out`: the path of what the object does without then; "" if it is to be refused, because it would do harm
-      without the field, or because the user wants the field.
-    """
-
-    path: str
-    since: str
-    left_out: str = ""
 
 
 @dataclass(frozen=True)

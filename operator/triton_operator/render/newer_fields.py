@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from .child_type import Child, NewerField, Object
+from triton_operator.api.kinds import NewerField
+
+from .child_type import Child, Object
 
 _UNDECLARED = ": field not declared in schema"
 """After a path in the API server's message about an object with fields that it doesn't know. It names some of them, by

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from triton_operator.api import kinds, names
+from triton_operator.api.kinds import NewerField
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
-from .child_type import Child, NewerField
+from .child_type import Child
 from .common import obj
 from .facts import Facts
 from .server import asks_for_summaries

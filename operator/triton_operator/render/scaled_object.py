@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names, quantity
+from triton_operator.api.kinds import NewerField
+from triton_operator.api.series import ARRIVALS, AUTOSCALER_LOAD, DESIRED
 from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import Autoscaling, TritonModel
 from triton_operator.promql import Scope
 
 from .autoscaler import BEHAVIOR
-from .child_type import Child, NewerField
+from .child_type import Child
 from .common import obj, only_conditions
 from .facts import Facts
-from .rules.recording import ARRIVALS, AUTOSCALER_LOAD, DESIRED
 
 _FAILURES = 3
 """Failed queries in a row after which KEDA uses the fallback."""

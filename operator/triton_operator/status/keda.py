@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from triton_operator.api.kinds import SCALED_OBJECT, is_deleting
+from triton_operator.api.series import ARRIVALS
 from triton_operator.api.status import AUTOSCALER_ACTIVE, Condition, Truth
 from triton_operator.decisions.snapshot import Object, Snapshot
 from triton_operator.render import Facts
-from triton_operator.render.rules.recording import ARRIVALS
 
 from .conditions import condition
 

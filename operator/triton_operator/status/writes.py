@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from triton_operator.api.kinds import NewerField
 from triton_operator.decisions.contests import problems
 from triton_operator.decisions.decide import Decision
 from triton_operator.decisions.memory import Memory
@@ -12,7 +13,6 @@ from triton_operator.decisions.outcome import Outcome
 from triton_operator.decisions.snapshot import Snapshot, is_needed
 from triton_operator.plan import identity
 from triton_operator.pods import Problem
-from triton_operator.render.child_type import NewerField
 from triton_operator.render.children import CHILDREN
 
 

@@ -10,8 +10,8 @@ import pytest
 from support import gen
 from support.controlplane import documents
 from triton_operator.api import kinds
+from triton_operator.api.kinds import NewerField
 from triton_operator.render import Facts, children, render
-from triton_operator.render.child_type import NewerField
 from triton_operator.render.newer_fields import dispensable, undeclared, without, without_lacking
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from triton_operator.api import thresholds
+from triton_operator.api.series import DESIRED
 from triton_operator.api.types import ALERTS_OWN_LABELS
 from triton_operator.promql import (
     PER_MODEL,
@@ -28,7 +29,6 @@ from triton_operator.promql import (
 
 from .recording import (
     DEMAND,
-    DESIRED,
     EFFECTIVE,
     FALLBACK,
     LOAD,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 
 from triton_operator.api import thresholds
+from triton_operator.api.series import AUTOSCALER_LOAD, DESIRED
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.promql import PER_MODEL, Rule, Scope, duration, equal, number, rate, record, tag, unequal, window
 
@@ -22,10 +23,7 @@ FALLBACK = "tritonmodel:threshold:fallback"
 DEMAND = "tritonmodel:demand:rate1m"
 SERVED = "tritonmodel:requests_served:rate1m"
 LOAD = "tritonmodel:load_replicas:max"
-AUTOSCALER_LOAD = "tritonmodel:autoscaler_load_replicas:max"
-ARRIVALS = "tritonmodel:arrivals:rate1m"
-"""Requests that arrive at a gateway. No rule of the operator records it; users do, to scale from zero."""
-DESIRED, READY = "tritonmodel:servers:desired", "tritonmodel:servers:ready"
+READY = "tritonmodel:servers:ready"
 QUEUE = "tritonmodel:queue_duration_seconds:avg1m"
 _PREDICTED = "tritonmodel:load_replicas:predict2m"
 _SEEN = "triton_operator_resource_version"

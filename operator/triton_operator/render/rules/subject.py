@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triton_operator.api import thresholds
+from triton_operator.api.series import FAILURES_PER_REQUEST
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import Monitoring, TritonModel
 from triton_operator.promql import Scope, equal
 from triton_operator.render.facts import Facts
-
-FAILURES_PER_REQUEST = 2
-"""Increase of an ensemble's failure counter for one failed request."""
 
 
 @dataclass(frozen=True)
