@@ -54,7 +54,7 @@ from . import parsing
     "--prometheus-url",
     default=f"http://prometheus-operated.{names.PROMETHEUS_NAMESPACE}.svc:9090",
     show_default=True,
-    help="URL of the Prometheus that KEDA queries, for the ScaledObject.",
+    help="URL of the Prometheus that has the load, for an autoscaler that queries it.",
 )
 def render(
     file: TextIO,

@@ -17,13 +17,15 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from .api import names, quantity
-from .api.kinds import SCALERS, SERVICE, is_deleting
+from .api.kinds import SERVICE, is_deleting
 from .api.lists import LIST_KEYS, key_of
+from .engines import SCALERS
 
 Object = Mapping[str, Any]
 Identity = tuple[str, str]
 """(kind, name). The namespace is the TritonModel's."""
 
+_SCALERS = frozenset(scaler.kind.kind for scaler in SCALERS)
 _KEYS = {**LIST_KEYS, "ownerReferences": ("uid",)}
 _MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "limits", "requests", "overhead"})
 """Fields that the API server drops if they are empty. In another field {} can have a meaning of its own: an empty
@@ -99,7 +101,7 @@ def plan(
     steps: list[Apply | Delete] = []
     for want in desired:
         have = present.pop(identity(want), None)
-        if want["kind"] in SCALERS and any(kind in SCALERS - {want["kind"]} for kind, _ in existing):
+        if want["kind"] in _SCALERS and any(kind in _SCALERS - {want["kind"]} for kind, _ in existing):
             continue
         if have is None:
             steps.append(Apply(want, None, "missing"))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from triton_operator.api import thresholds
+from triton_operator.api.kinds import SCALED_OBJECT
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import RepairStatus, TritonModelStatus
 from triton_operator.api.types import TritonModel
@@ -56,7 +57,7 @@ def seen(
     - `dropped`: kind → paths of fields that the API server didn't store.
     - `facts`: what is known of it. `snapshot`: further fields of the snapshot, and those of the servers' answers.
     """
-    capabilities = Capabilities(keda=keda, kubernetes=kubernetes)
+    capabilities = Capabilities(missing=frozenset() if keda else frozenset({SCALED_OBJECT}), kubernetes=kubernetes)
     known = replace(Facts("tools:1", "Copy", cluster=capabilities), **(facts or {}))
     group = Group(deployment, pods, gen.TEMPLATE, model=model)
     answers = {name: snapshot.pop(name) for name in ServerAnswers.__dataclass_fields__ if name in snapshot}

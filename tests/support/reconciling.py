@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from support import gen
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import SCALED_OBJECT, Kind
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.servers import RunningServer, ServerAnswers
 from triton_operator.cluster.store import Store
@@ -78,6 +78,10 @@ def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Recon
     store = store or Store()
     store.put(gen.raw())
     client: Any = api
-    more = {"progress_seconds": 0.0, "cluster": lambda: Cluster(Capabilities(monitoring=False, keda=False)), **more}
+    more = {
+        "progress_seconds": 0.0,
+        "cluster": lambda: Cluster(Capabilities(monitoring=False, missing=frozenset({SCALED_OBJECT}))),
+        **more,
+    }
     answers: Any = more.pop("answers", Answers())
     return Reconciler(client, store, answers, FACTS, **more)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from support.controlplane import CRD, documents
-from triton_operator.api import names, thresholds
+from triton_operator.api import kinds, thresholds
 from triton_operator.api.types import ALERTS_OWN_LABELS, is_reserved
 
 Json = Any
@@ -153,7 +153,7 @@ def _with_usable_keys(spec: Json) -> Json:
     if "commonMetadata" not in spec:
         return spec
     common = {
-        field: {key: value for key, value in metadata.items() if _KEY.fullmatch(key) and not names.is_reserved(key)}
+        field: {key: value for key, value in metadata.items() if _KEY.fullmatch(key) and not kinds.is_reserved(key)}
         for field, metadata in spec["commonMetadata"].items()
     }
     return {**spec, "commonMetadata": common}

@@ -18,9 +18,9 @@ from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonMod
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, PREFIX
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
-from triton_operator.decisions.direct import decide_scale, scaling_status
 from triton_operator.decisions.groups import wanted
 from triton_operator.decisions.outcome import Outcome
+from triton_operator.decisions.scale import decide_scale
 from triton_operator.decisions.steps import ScaleUp
 from triton_operator.reconcile import Cluster
 from triton_operator.reconcile.read_snapshot import SnapshotReader
@@ -28,10 +28,11 @@ from triton_operator.reconcile.scale import Scaler
 from triton_operator.reconcile.write_status import StatusWriter
 from triton_operator.render import Facts, render
 from triton_operator.render.facts import Capabilities
-from triton_operator.scaling import ScaleDecision, State
+from triton_operator.scaling import ScaleDecision
+from triton_operator.status.last_scale import last_scale
 
 FACTS = Facts("tools:1", "Copy")
-CLUSTER = Cluster(Capabilities(monitoring=False, keda=False))
+CLUSTER = Cluster(Capabilities(monitoring=False))
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 LOG = logging.LoggerAdapter(logging.getLogger(), {})
 Object = dict[str, Any]
@@ -47,7 +48,7 @@ class World:
         self.deployment, self.autoscaler = objects["Deployment"], objects["HorizontalPodAutoscaler"]
         self.pods = [gen.pod()]
         self.now, self.rate, self.scale_ups = 0.0, 0.0, 0
-        self.state: State | None = None
+        self.state: object | None = None
         self.error: ApiError | None = None
         self.tracked: tuple[set[str], Subject] | None = None
         self._samples: tuple[Sample, ...] = ()
@@ -80,8 +81,9 @@ class World:
         annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
         model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
         snapshot = reader.read(wanted(model, self.before), raw, self.before, CLUSTER, {})
-        self.state, decision = decide_scale(snapshot, self.state, self.now)
-        return decision
+        decided = decide_scale(snapshot, snapshot.facts, self.state, self.now)
+        self.state = decided.state
+        return decided.scale
 
     def scale_up(self, decision: ScaleDecision, outcome: Outcome) -> None:
         self.scaler.scale_up(ScaleUp(self.deployment, decision), outcome, LOG)
@@ -186,12 +188,12 @@ def test_raises_what_is_no_answer() -> None:
 
 
 def test_the_status_changes_with_the_decision_only() -> None:
-    first = scaling_status(UP, None, "now")
+    first = last_scale(UP, None, "now")
     assert first == AutoscalingStatus(desired=3, load="2.5", reason="ScaledUp", message="words", time="now")
-    assert scaling_status(ScaleDecision(3, 3, 2.7, "ScaledUp", "others"), first, "later") == first
-    changed = scaling_status(ScaleDecision(5, 5, None, "ScaledUp", "others"), first, "later")
+    assert last_scale(ScaleDecision(3, 3, 2.7, "ScaledUp", "others"), first, "later") == first
+    changed = last_scale(ScaleDecision(5, 5, None, "ScaledUp", "others"), first, "later")
     assert changed == AutoscalingStatus(desired=5, reason="ScaledUp", message="others", time="later")
-    assert scaling_status(None, first, "later") is None
+    assert last_scale(None, first, "later") is None
 
 
 class Events:

@@ -27,6 +27,8 @@ VIOLATIONS = [
     (GOES_ONE_WAY, "triton_operator/api/names.py", "triton_operator.render.common"),
     (GOES_ONE_WAY, "triton_operator/status/assess.py", "triton_operator.probe.triton"),
     (GOES_ONE_WAY, "triton_operator/a_new_package/module.py", "triton_operator.api.names"),
+    ("Engines: a descriptor", "triton_operator/engines/hpa.py", "triton_operator.engines.keda"),
+    ("Engines: a descriptor", "triton_operator/engines/a_new_engine.py", "triton_operator.engines.engine"),
     (DECIDES, "triton_operator/decisions/memory.py", "triton_operator.decisions.decide"),
     (DECIDES, "triton_operator/decisions/a_new_policy.py", "triton_operator.decisions.snapshot"),
     (REPORTS, "triton_operator/reconcile/read_snapshot.py", "triton_operator.reconcile.write_children"),

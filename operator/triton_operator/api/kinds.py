@@ -19,6 +19,8 @@ class Kind:
     plural: str
     optional: bool = False
     """Whether a cluster may lack the kind, because its CRD belongs to another operator."""
+    marks: str = ""
+    """The prefix of the labels and annotations that the kind's controller sets on its objects."""
 
     @property
     def api_version(self) -> str:
@@ -41,7 +43,7 @@ class NewerField:
 
 
 TRITON_MODEL = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", marks="deployment.kubernetes.io/")
 SERVICE = Kind("", "v1", "Service", "services")
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
@@ -50,15 +52,23 @@ DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbu
 AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", optional=True)
 PROMETHEUS_RULE = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", optional=True)
-SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", optional=True)
-SCALERS = frozenset({AUTOSCALER.kind, SCALED_OBJECT.kind})
-"""Only one object of these kinds may scale a Deployment."""
+SCALED_OBJECT = Kind(
+    "keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", optional=True, marks="scaledobject.keda.sh/"
+)
 SECURITY_CONTEXT_CONSTRAINTS = Kind(
     "security.openshift.io", "v1", "SecurityContextConstraints", "securitycontextconstraints", optional=True
 )
 """OpenShift's. The operator reads none of them; that the kind exists says that the cluster is an OpenShift."""
 POD = Kind("", "v1", "Pod", "pods")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
+RESERVED_PREFIXES = (f"{names.GROUP}/", DEPLOYMENT.marks, SCALED_OBJECT.marks)
+"""Labels and annotations that the operator and other controllers set on the children. With another value from the spec,
+both would write the object again and again."""
+
+
+def is_reserved(key: str) -> bool:
+    """Returns whether a user may not set the label or annotation `key` on all children."""
+    return key in names.RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
 
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:

@@ -39,9 +39,6 @@ MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
 UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
 """Also selects objects without this label."""
 RESERVED_KEYS = (LABEL_NAME, LABEL_MANAGED_BY)
-RESERVED_PREFIXES = (f"{GROUP}/", "deployment.kubernetes.io/", "scaledobject.keda.sh/")
-"""Labels and annotations that the operator, the Deployment controller and KEDA set on the children. With another value
-from the spec, both would write the object again and again."""
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
 """Hash of the pod template, on pods and on the Deployment."""
@@ -96,11 +93,6 @@ def as_query(selector: Mapping[str, str]) -> str:
 def labels(name: str) -> dict[str, str]:
     """Returns the labels of all children and pods of the TritonModel `name`."""
     return {LABEL_NAME: "tritonmodel", **selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
-
-
-def is_reserved(key: str) -> bool:
-    """Returns whether a user may not set the label or annotation `key` on all children."""
-    return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
 
 
 def of_children(name: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from . import names, server_access
+from . import kinds, names, server_access
 from .fields import (
     NO_SPACE,
     Base,
@@ -407,7 +407,7 @@ class PodMetadata(Base):
 
 _RESERVED_KEY = (
     "has a name that the operator, Kubernetes or KEDA sets "
-    f"({', '.join((*names.RESERVED_KEYS, *(f'{prefix}…' for prefix in names.RESERVED_PREFIXES)))}): use another name"
+    f"({', '.join((*names.RESERVED_KEYS, *(f'{prefix}…' for prefix in kinds.RESERVED_PREFIXES)))}): use another name"
 )
 _KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _KEY_MAX = 317
@@ -415,7 +415,7 @@ _KEY_MAX = 317
 
 
 def _without_reserved(metadata: dict[str, str]) -> dict[str, str]:
-    if any(map(names.is_reserved, metadata)):
+    if any(map(kinds.is_reserved, metadata)):
         raise ValueError(_RESERVED_KEY)
     return metadata
 
@@ -424,7 +424,7 @@ _KEYS = {
     "x-kubernetes-validations": [
         rule(
             f"self.all(k, !(k in {list(names.RESERVED_KEYS)}) && "
-            f"!{list(names.RESERVED_PREFIXES)}.exists(p, k.startsWith(p)))",
+            f"!{list(kinds.RESERVED_PREFIXES)}.exists(p, k.startsWith(p)))",
             _RESERVED_KEY,
         ),
         # The API server would refuse all objects.
@@ -636,11 +636,6 @@ class TritonModel(Base):
         return scaling if scaling is not None and scaling.engine != "None" else None
 
     @property
-    def is_direct(self) -> bool:
-        """Whether the engine Direct scales the servers."""
-        return self.scaling is not None and self.scaling.engine == "Direct"
-
-    @property
     def is_explicit(self) -> bool:
         """Whether the servers load only the models in spec.server.loadModels."""
         return self.spec.server.model_control == "explicit"
@@ -653,11 +648,6 @@ class TritonModel(Base):
         """
         server = self.spec.server
         return self.is_explicit and bool(self.spec.entrypoint) and not server_access.closes_changes(server.args)
-
-    @property
-    def is_keda(self) -> bool:
-        """Whether KEDA scales the servers."""
-        return self.scaling is not None and self.scaling.engine == "KEDA"
 
     @property
     def monitoring_labels(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from triton_operator.api import kinds, names
+from triton_operator.api import names
 from triton_operator.api.kinds import NewerField
 from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import Compared, Identity, identity, is_template_of, plan
@@ -20,9 +20,9 @@ from triton_operator.scaling import ScaleDecision
 
 from . import load_models
 from .contests import Contested, hold_back
-from .direct import decide_scale
 from .memory import Memory
 from .repair import NO_REPAIR, Repair, look, repair
+from .scale import decide_scale, wake_up
 from .snapshot import Object, Snapshot
 from .steps import (
     ChangeModels,
@@ -32,7 +32,6 @@ from .steps import (
     ReconcileAfter,
     ScaleUp,
     Step,
-    WakeUp,
     WriteChildren,
 )
 
@@ -60,7 +59,7 @@ class Decision:
         groups: the decisions about the groups of servers, in their order.
         desired: the objects that the TritonModel should have.
         left_out: the fields that they would have if the cluster knew them, by kind.
-        scale: the decision of the engine Direct; None with another engine.
+        scale: how the operator scales the servers itself; None if the engine leaves that to its object.
         repair: the decision about a server that doesn't answer.
         contested: the planned writes, and what of them waits.
         memory: what to remember if nothing is done.
@@ -97,13 +96,11 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     """Returns the decision. `elapsed`: the prober's monotonic clock, in seconds."""
     memory = memory.with_version(snapshot.facts.cluster.kubernetes)
     groups = _choose(snapshot)
-    facts, load = groups[0].facts, load_models.combined([chosen.load for chosen in groups])
-    scaling, scale = decide_scale(snapshot, memory.scaling, elapsed)
-    rendered = render(
-        snapshot.model,
-        replace(facts, autoscaler_floor=0 if scale is None else scale.floor),
-        [(chosen.group.model, chosen.facts) for chosen in groups[1:]],
-    )
+    load = load_models.combined([chosen.load for chosen in groups])
+    scaling = decide_scale(snapshot, groups[0].facts, memory.scaling, elapsed)
+    facts = replace(groups[0].facts, prometheus=scaling.known.prometheus, autoscaler_floor=scaling.known.floor)
+    groups = (replace(groups[0], facts=facts), *groups[1:])
+    rendered = render(snapshot.model, facts, [(chosen.group.model, chosen.facts) for chosen in groups[1:]])
     known = [newer_fields.without_lacking(children.of(obj), obj, facts.cluster.lacks) for obj in rendered]
     left_out = {obj["kind"]: fields for obj, fields in known if fields}
     desired = tuple(obj for obj, _ in known)
@@ -114,7 +111,7 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
         groups=groups,
         desired=desired,
         left_out=left_out,
-        scale=scale,
+        scale=scaling.scale,
         # The status doesn't have the last eviction yet while that is remembered.
         repair=(
             NO_REPAIR
@@ -125,7 +122,7 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
         memory=replace(
             memory,
             rollout=load_models.replace_servers(snapshot.model, load) or memory.rollout,
-            scaling=scaling,
+            scaling=scaling.state,
             silent=silent,
             unchanged=unchanged,
             contests=contested.contests,
@@ -183,17 +180,8 @@ Policy = Callable[[Snapshot, Decision], Iterator[Step]]
 
 
 def _wake_up(snapshot: Snapshot, _: Decision) -> Iterator[Step]:
-    """Starts the minimum of servers if KEDA has scaled to zero and another engine follows.
-
-    A HorizontalPodAutoscaler never scales from zero. This comes before the ScaledObject is deleted and for as long as
-    it exists, because until then KEDA may scale to zero again.
-    """
-    scaling, scaled_object = snapshot.model.scaling, snapshot.child(kinds.SCALED_OBJECT)
-    deployment = snapshot.main.deployment
-    if scaling is None or snapshot.model.is_keda or deployment is None or scaled_object is None:
-        return
-    if not deployment["spec"]["replicas"] and not scaled_object["spec"].get("minReplicaCount"):
-        yield WakeUp(deployment, scaling.min)
+    if (step := wake_up(snapshot)) is not None:
+        yield step
 
 
 def _read_lost(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:

@@ -9,7 +9,6 @@ from datetime import datetime
 from triton_operator.api.status import RepairStatus, TritonModelStatus
 from triton_operator.plan import Applied, Compared, Identity
 from triton_operator.pods import Problem
-from triton_operator.scaling import State
 
 from .contests import Contest, Place
 
@@ -36,7 +35,7 @@ class Memory:
     - `contests`: the fields that another writer changes, see `contests`.
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
-    - `scaling`: the state of the engine Direct; None before its first decision.
+    - `scaling`: what the engine remembers; None before its first decision.
     - `rollout`: why a change of spec.server.loadModels replaces the servers, "" if it doesn't.
     - `generation`: the generation of the spec that was last reconciled; 0 before the first reconcile. `pods_spec`: the
       hash of its fields that concern pods.
@@ -55,7 +54,7 @@ class Memory:
     contests: Mapping[Place, Contest] = field(default_factory=dict)
     due: datetime | None = None
     pending: datetime | None = None
-    scaling: State | None = None
+    scaling: object | None = None
     rollout: str = ""
     generation: int = 0
     pods_spec: str = ""

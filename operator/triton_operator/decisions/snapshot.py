@@ -60,7 +60,7 @@ class Snapshot:
         installed: the cluster's monitoring; None without, or where spec.monitoring doesn't want it.
         answer: the last answer of the Prometheus that scrapes the servers; None without one.
         servers: the last answers of the servers.
-        histories: the servers' counters, by pod, for the engine Direct; None with another engine.
+        histories: the servers' counters, by pod; None if the engine reads none.
         changes: uid of a server → what has become of the change of its models.
         time: the time of the snapshot, by this machine's clock.
         refused_if_new: what is wrong with the spec with which the servers run, as words; "" if nothing is.

@@ -30,7 +30,7 @@ class ChangeModels:
 
 @dataclass(frozen=True)
 class WakeUp:
-    """Scale the Deployment from zero to `replicas`, because KEDA doesn't scale it any more."""
+    """Scale the Deployment from zero to `replicas`, because the engine doesn't scale it any more that has done that."""
 
     action: ClassVar = "to start the minimum of servers"
     deployment: Object
@@ -67,7 +67,7 @@ class WriteChildren:
 
 @dataclass(frozen=True)
 class ScaleUp:
-    """Add the servers of the engine Direct's decision."""
+    """Add the servers of the engine's decision."""
 
     action: ClassVar = "to add servers"
     deployment: Object

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from triton_operator import engines
 from triton_operator.api import kinds, names
+from triton_operator.engines import Engine
 from triton_operator.render.children import PLURALS
 
 Rule = dict[str, Any]
@@ -33,6 +36,10 @@ class Grant:
         """Returns the grant as a rule of a Role."""
         objects = {"resourceNames": list(self.only)} if self.only else {}
         return _rule(self.group, list(self.resources), list(self.verbs)) | objects
+
+
+def _names(which: Callable[[Engine], bool]) -> str:
+    return " or ".join(engine.name for engine in engines.ENGINES if which(engine))
 
 
 def grants() -> list[Grant]:
@@ -77,7 +84,8 @@ def grants() -> list[Grant]:
             kinds.DEPLOYMENT.group,
             (f"{kinds.DEPLOYMENT.plural}/scale",),
             ("patch",),
-            "Add servers, with `autoscaling.engine: Direct`, or when another engine follows KEDA at zero servers.",
+            f"Add servers, with `autoscaling.engine: {_names(lambda engine: engine.counts is not None)}`, or when "
+            f"another engine follows {_names(lambda engine: engine.to_zero)} at zero servers.",
         ),
         Grant("events.k8s.io", ("events",), ("create",), "Post Events about TritonModels."),
     ]  # fmt: skip

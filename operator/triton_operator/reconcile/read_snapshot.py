@@ -7,17 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from triton_operator import engines
 from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
-from triton_operator.api.series import FAILURES_PER_REQUEST, series_by_threshold
+from triton_operator.api.series import series_by_threshold
 from triton_operator.api.servers import ChangeOutcome, Index, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
-from triton_operator.api.thresholds import (
-    MAX_CACHE_USAGE_PER_REPLICA,
-    MAX_STREAMS_PER_REPLICA,
-    MAX_TPS_PER_REPLICA,
-    Thresholds,
-)
+from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.store import Store
 from triton_operator.decisions.snapshot import Cluster, Snapshot, find_kind
@@ -27,7 +23,6 @@ from triton_operator.pods.group import Group, by_group, deployment_of, template_
 from triton_operator.pods.served import served
 from triton_operator.probe import Prober
 from triton_operator.render import Facts, readiness
-from triton_operator.render.scaled_object import address
 
 Object = dict[str, Any]
 
@@ -74,9 +69,7 @@ class SnapshotReader:
         monitored = cluster.capabilities.monitoring and model.spec.monitoring.enabled
         installed = cluster.installed if monitored else None
         url = _url(model, installed, cluster.prometheus)
-        if model.is_keda:
-            # While none is known, it stays the last one.
-            facts = replace(facts, prometheus=url or address(find_kind(owned, kinds.SCALED_OBJECT)))
+        facts = replace(facts, prometheus=url)
         started = [(pod, server) for pod in pods if (server := pod.server)]
         # Before the answers: it refreshes those of servers whose change has ended.
         changes = self._changes(key, groups)
@@ -89,8 +82,7 @@ class SnapshotReader:
             gpu_models={server.uid: pod.gpu_models for pod, server in started},
             readiness=_readiness(groups),
         )
-        autoscaler = find_kind(owned, kinds.AUTOSCALER)
-        subject = _subject(groups[0], autoscaler, facts, before, servers.indexes)
+        subject = _subject(groups[0], owned, facts, before, servers.indexes)
         if subject is None:
             self._prober.loads.forget(key)
         return Snapshot(
@@ -199,31 +191,25 @@ def _url(model: TritonModel, installed: Installed | None, chosen: str) -> str:
 
 def _subject(
     main: Group,
-    autoscaler: Object | None,
+    owned: Sequence[Object],
     facts: Facts,
     before: TritonModelStatus,
     indexes: Mapping[str, Index],
 ) -> Subject | None:
-    """Returns what the engine Direct counts; None with another engine, and until there is something to scale.
+    """Returns what the engine counts; None if it reads no counters, and until there is something to scale.
 
     `indexes`: the last answers of the servers, because the status doesn't have all models.
     """
-    model = main.model
-    if model.scaling is None or not model.is_direct or not (main.deployment and autoscaler and facts.entrypoint):
+    engine = engines.of(main.model)
+    if engine is None or engine.counts is None or not (main.deployment and facts.entrypoint):
         return None
-    # Also without a limit, so that a new one decides by the last minute at once.
-    named = series_by_threshold(model.spec.monitoring)
-    subject = Subject(
-        facts.entrypoint,
-        tokens=named[MAX_TPS_PER_REPLICA],
-        streams=named[MAX_STREAMS_PER_REPLICA],
-        cache=named[MAX_CACHE_USAGE_PER_REPLICA],
-    )
+    if find_kind(owned, engine.scaler.kind) is None:
+        return None
     if not facts.ensemble:
-        return subject
+        return engine.counts(main.model, facts.entrypoint, None)
     reported = (entry.name for index in indexes.values() for entry in index)
-    steps = frozenset((*reported, *(state.name for state in before.models))) - {facts.entrypoint}
-    return replace(subject, steps=steps, failures_per_request=FAILURES_PER_REQUEST)
+    steps = {*reported, *(state.name for state in before.models)} - {facts.entrypoint}
+    return engine.counts(main.model, facts.entrypoint, steps)
 
 
 def _readiness(groups: Iterable[Group]) -> dict[str, str]:

@@ -70,7 +70,7 @@ class Reconciler:
     - `on_threshold(kind, result)`: called for every threshold that was accepted or refused.
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
     - `on_repair(reason)`: called for every restart of a server because of spec.repair.
-    - `on_scale_up`: called after each scale-up of the engine Direct. `elapsed`: a monotonic clock, in seconds.
+    - `on_scale_up`: called after each scale-up by an engine's decision. `elapsed`: a monotonic clock, in seconds.
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
     - `group_policies`: return the groups of servers beside the one that every TritonModel has.
     """

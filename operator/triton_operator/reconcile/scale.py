@@ -19,7 +19,7 @@ Log = logging.LoggerAdapter[logging.Logger]
 
 
 class Scaler:
-    """Scales Deployments. Safe to use from several threads. `on_scale_up`: called after each scale-up of Direct.
+    """Scales Deployments. Safe to use from several threads. `on_scale_up`: called after each scale-up.
 
     Its methods leave the number as it is if it has changed meanwhile. They raise ApiError if the API server doesn't
     answer.
@@ -38,9 +38,9 @@ class Scaler:
             self._on_scale_up()
 
     def wake_up(self, step: WakeUp, outcome: Outcome, log: Log) -> None:
-        """Starts servers after KEDA has scaled to zero."""
+        """Starts servers after another engine has scaled to zero."""
         if self._scale(step, step.replicas, (" from 0", kinds.DEPLOYMENT.kind, "ApplyRefused"), outcome, log):
-            log.info("scaled from 0 to %d servers, because KEDA doesn't scale them any more", step.replicas)
+            log.info("scaled from 0 to %d servers, because another engine had scaled them to 0", step.replicas)
 
     def _scale(
         self, step: ScaleUp | WakeUp, replicas: int, refusal: tuple[str, str, str], outcome: Outcome, log: Log

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from triton_operator import engines
 from triton_operator.api import kinds, kubernetes_versions, names, secrets
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
@@ -250,10 +251,10 @@ class ChildWriter:
             # It may also be a leftover of a deleted TritonModel. The next reconcile finds it in the store.
             self._store.put(there)
             raise ApiError(0, "Stale", f"{name} was changed in the meantime, or isn't deleted yet") from error
-        if controller(there, kinds.SCALED_OBJECT) is not None:
-            return Problem(
-                "WaitingForKEDA", f"{name} belongs to KEDA and isn't deleted yet; the number of servers stays"
-            )
+        for scaler in engines.SCALERS:
+            if scaler.owner and controller(there, scaler.kind) is not None:
+                why = f"{name} belongs to {scaler.owner} and isn't deleted yet; the number of servers stays"
+                return Problem(scaler.waiting, why)
         return Problem(
             _TAKEN,
             f"{name} exists and doesn't belong to this TritonModel, so the operator doesn't change it: rename the "

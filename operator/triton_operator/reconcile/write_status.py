@@ -88,7 +88,7 @@ class StatusWriter:
                 self._on_threshold(invalid.threshold.kind if invalid.threshold else "unknown", "refused")
 
     def _report_scaling(self, raw: Object, before: AutoscalingStatus | None, now: AutoscalingStatus | None) -> None:
-        """Posts an Event when the engine Direct begins to add servers, and when the autoscaler decides alone again."""
+        """Posts an Event when the engine begins to add servers, and when its object decides alone again."""
         was_up = before is not None and before.reason == SCALED_UP
         if now is not None and was_up != (now.reason == SCALED_UP):
             self._events.post(raw, "Normal", now.reason, now.message)

@@ -1,6 +1,7 @@
 """The table of child kinds.
 
-A new kind needs a file in this folder with its `CHILD`, a line here, and a grant in manifests/rbac.py.
+A new kind needs a file in this folder with its `CHILD`, a line here, and a grant in manifests/rbac.py. The kinds that
+scale servers are those of the engines.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from typing import Any
 from triton_operator.api.kinds import Kind
 
 from . import (
-    autoscaler,
     deployment,
     disruption_budget,
     model_lists,
     network_policy,
     pod_monitor,
     prometheus_rule,
-    scaled_object,
+    scalers,
     service,
     service_account,
 )
@@ -35,8 +35,7 @@ CHILDREN: tuple[Child, ...] = (
     disruption_budget.CHILD,
     pod_monitor.CHILD,
     prometheus_rule.CHILD,
-    autoscaler.CHILD,
-    scaled_object.CHILD,
+    *scalers.CHILDREN,
 )
 """In the order in which the operator applies them."""
 

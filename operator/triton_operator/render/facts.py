@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from triton_operator.api import names
+from triton_operator.api.kinds import Kind
 from triton_operator.api.thresholds import ThresholdKey
 
 Delivery = Literal["Copy", "ImageVolume"]
@@ -42,8 +43,8 @@ class RenderSettings:
     """The maximum number of samples of one scrape of a server."""
     runbooks: str = names.RUNBOOKS
     """Base URL of the alerts' runbooks."""
-    keda_authentication: str = ""
-    """How KEDA authenticates to Prometheus, as MODE/NAME of a ClusterTriggerAuthentication; "" without."""
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """Those of the engines, by the environment variable."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Capabilities:
 
     monitoring: bool = True
     """Whether it has the CRDs of prometheus-operator."""
-    keda: bool = True
-    """Whether it has those of KEDA."""
+    missing: frozenset[Kind] = frozenset()
+    """The optional kinds that it doesn't have."""
     openshift: bool = False
     """Whether it sets the user and the groups of each namespace's pods itself, and refuses fixed ones."""
     kubernetes: tuple[int, int] = (0, 0)
@@ -100,14 +101,14 @@ class Facts:
     thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)
     """The effective thresholds. The rules contain them as fallback values."""
     prometheus: str = ""
-    """URL of the Prometheus that KEDA queries; "" if none is known."""
+    """URL of the Prometheus that has the load; "" if none is known."""
     lists: Mapping[str, Models] = field(default_factory=dict)
     """The lists of models that servers load, by their keys in the ConfigMap. Without that of the chosen pod template,
     its servers load spec.server.loadModels."""
     initial_replicas: int | None = None
     """The number of servers of a new Deployment that an autoscaler scales; None for the default."""
     autoscaler_floor: int = 0
-    """minReplicas of the autoscaler if the engine Direct has raised it."""
+    """The least number of servers that the engine has decided; 0 without a decision."""
     group: str = ""
     """The name of the group of servers to render; "" for the one that every TritonModel has."""
     settings: RenderSettings = RenderSettings()

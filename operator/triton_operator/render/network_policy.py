@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from triton_operator import engines
 from triton_operator.api import kinds, names
 from triton_operator.api.network import NetworkPolicyPeer
 from triton_operator.api.types import TritonModel
@@ -47,9 +48,11 @@ def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
 def operator_ports(model: TritonModel) -> list[str]:
     """Returns the names of the ports to which the operator connects.
 
-    It reads the repository index, loads models, and reads the counters for the engine Direct.
+    It reads the repository index, loads models, and reads the counters for an engine that needs them.
     """
-    return ["http", *(["grpc"] if model.is_explicit else []), *(["metrics"] if model.is_direct else [])]
+    engine = engines.of(model)
+    counts = engine is not None and engine.counts is not None
+    return ["http", *(["grpc"] if model.is_explicit else []), *(["metrics"] if counts else [])]
 
 
 def _peers(peers: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -176,7 +176,7 @@ class App:
                 metrics_job=self._settings.metrics_job,
                 sample_limit=self._settings.sample_limit,
                 runbooks=self._settings.runbooks,
-                keda_authentication=self._settings.keda_authentication,
+                engines=self._settings.engines,
             ),
         )
         return Reconciler(

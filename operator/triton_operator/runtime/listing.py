@@ -88,7 +88,7 @@ class Listing:
         """Returns what the cluster has, from the last discovery."""
         return Capabilities(
             monitoring=has_monitoring(self.served),
-            keda=self.serves(kinds.SCALED_OBJECT),
+            missing=frozenset(kind for kind in _OPTIONAL if not self.serves(kind)),
             openshift=self.serves(kinds.SECURITY_CONTEXT_CONSTRAINTS),
             kubernetes=self.kubernetes,
         )

@@ -25,9 +25,9 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Gauges:
     """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion.
 
-    `floor`: the servers that the engine Direct asks for; None with another engine. `gpu_not_used`: whether servers with
-    a GPU run their models on the CPU. `start_ends`: the Unix time until which its start may take, while that lasts;
-    None for one that is ready or stalled.
+    `floor`: the least number of servers by the engine's decision; None without one. `gpu_not_used`: whether servers
+    with a GPU run their models on the CPU. `start_ends`: the Unix time until which its start may take, while that
+    lasts; None for one that is ready or stalled.
     """
 
     uid: str
@@ -95,7 +95,7 @@ class Metrics:
             "triton_operator_probes", "Polls of Triton servers and of Prometheus, by result.",
             ["target", "result"], registry=registry,
         )  # fmt: skip
-        self.scale_ups = PromCounter("triton_operator_scale_ups", "Scale-ups by the engine Direct.", registry=registry)
+        self.scale_ups = PromCounter("triton_operator_scale_ups", "Scale-ups by the operator.", registry=registry)
         self.repairs = PromCounter(
             "triton_operator_repairs",
             "Restarts of servers because of spec.repair, by kind.",
@@ -200,7 +200,7 @@ class _Thresholds(Collector):
             "triton_operator_replicas", "Servers of a TritonModel, by state: wanted or ready.", labels=[*own, "state"]
         )
         floor = GaugeMetricFamily(
-            "triton_operator_autoscaling_desired", "Servers that the engine Direct asks for.", labels=own
+            "triton_operator_autoscaling_desired", "Least number of servers, by the operator's decision.", labels=own
         )
         starts = GaugeMetricFamily(
             "triton_operator_start_ends_seconds",

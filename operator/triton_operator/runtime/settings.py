@@ -6,8 +6,9 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from triton_operator import engines
 from triton_operator.api import names
 
 
@@ -24,7 +25,7 @@ class Settings:
     - `memory_mib`: the container's memory limit.
     - `prometheus_url`: the Prometheus to query; empty means the one that selects the rules.
     - `prometheus_credentials`: the directory with the credentials for that Prometheus; empty means none.
-    - `keda_authentication`: how KEDA authenticates to it, as MODE/NAME of a ClusterTriggerAuthentication; empty: not.
+    - `engines`: the settings for engines, by the environment variable.
     - `prometheus_namespaces`: namespaces whose Prometheus resources the operator queries.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
@@ -46,7 +47,7 @@ class Settings:
     memory_mib: int = 512
     prometheus_url: str = ""
     prometheus_credentials: str = ""
-    keda_authentication: str = ""
+    engines: Mapping[str, str] = field(default_factory=dict)
     prometheus_namespaces: tuple[str, ...] = (names.PROMETHEUS_NAMESPACE,)
     sample_limit: int = names.SAMPLE_LIMIT
     runbooks: str = names.RUNBOOKS
@@ -79,7 +80,7 @@ class Settings:
             memory_mib=_number(env, "MEMORY_MIB", 512),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             prometheus_credentials=env.get("PROMETHEUS_CREDENTIALS", ""),
-            keda_authentication=_authentication(env, "KEDA_AUTHENTICATION"),
+            engines={s.variable: s.parse(s.variable, env.get(s.variable, "")) for s in engines.SETTINGS},
             prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
             sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, minimum=100),
             runbooks=_url(env, "RUNBOOKS_URL") or names.RUNBOOKS,
@@ -104,22 +105,12 @@ def _url(env: Mapping[str, str], name: str) -> str:
     value = env.get(name, "")
     if re.search(r"[@?#]", value.partition("//")[2]):
         raise ValueError(
-            f"{name} contains @, ? or #, and so perhaps a password or a token, which conditions and ScaledObjects "
+            f"{name} contains @, ? or #, and so perhaps a password or a token, which conditions and autoscalers "
             "would show: mount a Secret, and set PROMETHEUS_CREDENTIALS to its directory (docs/operations.md)"
         )
     if value and not re.match(r"^https?://[^\s/]+", value):
         suffix = "" if "@" in value else f", not {value!r}"
         raise ValueError(f"{name} must be an http or https URL{suffix}")
-    return value
-
-
-def _authentication(env: Mapping[str, str], name: str) -> str:
-    value = env.get(name, "")
-    if value and not re.fullmatch(r"(basic|bearer|tls|custom)/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", value):
-        raise ValueError(
-            f"{name} must be MODE/NAME, with the mode basic, bearer, tls or custom and the name of a "
-            f"ClusterTriggerAuthentication, such as bearer/prometheus, not {value!r}"
-        )
     return value
 
 

@@ -16,7 +16,6 @@ from triton_operator.api.status import (
 from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
 from triton_operator.decisions.decide import Decision
-from triton_operator.decisions.direct import scaling_status
 from triton_operator.decisions.outcome import Outcome
 from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.pods import Problem
@@ -31,6 +30,7 @@ from .autoscaler_active import autoscaler_active
 from .conditions import with_transition_times
 from .kstatus import kstatus
 from .last_repair import last_repair
+from .last_scale import last_scale
 from .models import bounded, loaded, merged
 from .models_loaded import check_report, models_loaded, redacted, reported_models
 from .monitoring_available import monitoring_available
@@ -100,7 +100,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         decoupled=now_served.decoupled,
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
-        autoscaling=scaling_status(decision.scale, before.autoscaling, now),
+        autoscaling=last_scale(decision.scale, before.autoscaling, now),
         calibration=_calibration(model, main),
         last_repair=last_repair(living, before.last_repair, memory.evicted, now[:19] + "Z"),
         evictions=[*before.evictions, memory.evicted.time][-MAX_EVICTIONS:] if memory.evicted else before.evictions,

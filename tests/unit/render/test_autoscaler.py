@@ -8,8 +8,10 @@ import pytest
 
 from support import gen
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render import Facts, render
-from triton_operator.render.autoscaler import METRIC, autoscalers
+from triton_operator.engines.hpa import METRIC
+from triton_operator.render import Facts, children, render
+
+autoscalers = children.BY_NAME["HorizontalPodAutoscaler"].render
 
 
 def autoscaler(**scaling: Any) -> dict[str, Any]:

@@ -12,14 +12,15 @@ import yaml
 
 from support import gen
 from triton_operator.api import names
+from triton_operator.api.kinds import SCALED_OBJECT
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render import Facts, render
-from triton_operator.render.autoscaler import autoscalers
+from triton_operator.engines.keda import address
+from triton_operator.render import Facts, children, render
 from triton_operator.render.facts import Capabilities, RenderSettings
-from triton_operator.render.scaled_object import address, scaled_objects
 
 ROOT = Path(__file__).resolve().parents[3]
 URL = "http://prometheus.example:9090"
+autoscalers, scaled_objects = (children.BY_NAME[kind].render for kind in ("HorizontalPodAutoscaler", "ScaledObject"))
 FACTS = Facts("tools:1", "Copy", entrypoint="a", prometheus=URL)
 KEDA: dict[str, Any] = {"engine": "KEDA", "max": 4}
 
@@ -42,7 +43,7 @@ def test_scales_the_deployment_between_min_and_max() -> None:
 
 
 def test_refers_to_the_administrators_credentials() -> None:
-    facts = replace(FACTS, settings=RenderSettings(keda_authentication="basic/prometheus"))
+    facts = replace(FACTS, settings=RenderSettings(engines={"KEDA_AUTHENTICATION": "basic/prometheus"}))
     [obj] = scaled_objects(gen.model(autoscaling={**KEDA, "min": 0}), facts)
     assert len(obj["spec"]["triggers"]) == 2
     for trigger in obj["spec"]["triggers"]:
@@ -143,7 +144,8 @@ def test_has_at_most_one_scaler(engine: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [Facts("t", "Copy", prometheus=URL, cluster=Capabilities(keda=False)), Facts("t", "Copy")]
+    "facts",
+    [Facts("t", "Copy", prometheus=URL, cluster=Capabilities(missing=frozenset({SCALED_OBJECT}))), Facts("t", "Copy")],
 )
 def test_is_missing_without_keda_or_prometheus(facts: Facts) -> None:
     assert not {"HorizontalPodAutoscaler", "ScaledObject"} & {

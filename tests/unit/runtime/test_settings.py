@@ -38,7 +38,7 @@ def test_reads_every_variable() -> None:
     assert settings.identity.startswith("p_")
     assert (settings.prometheus_namespaces, settings.sample_limit) == (("observability", "monitoring"), 20000)
     assert (settings.prometheus_url, settings.prometheus_credentials) == ("https://prometheus/a/b", "/etc/prometheus")
-    assert settings.keda_authentication == "bearer/prometheus"
+    assert settings.engines == {"KEDA_AUTHENTICATION": "bearer/prometheus"}
     assert settings.runbooks == "https://wiki.example.com/triton"
     assert Settings.from_environment(MINIMAL | {"PROMETHEUS_NAMESPACES": ""}).prometheus_namespaces == ()
 

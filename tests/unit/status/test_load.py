@@ -405,7 +405,8 @@ def test_says_that_the_engine_direct_works_without_the_metric() -> None:
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
     decided = ScaleDecision(target=1, floor=1, load=None, reason="LeftToHPA", message="")
     pods = (Pod(gen.pod()),)
-    messages = [words(judge({MAX_QPS: "5"}, spec=SCALING, autoscaler=missing, pods=pods, scale=scale),
+    spec = {"autoscaling": {"max": 4, "engine": "Direct"}}
+    messages = [words(judge({MAX_QPS: "5"}, spec=spec, autoscaler=missing, pods=pods, scale=scale),
                   "AutoscalerActive") for scale in (None, decided)]  # fmt: skip
     assert messages[1] == messages[0] + "; the engine Direct still adds servers"
 

@@ -1,21 +1,21 @@
-"""The ScaledObject of KEDA."""
+"""The engine KEDA: a ScaledObject, for which KEDA reads the load from Prometheus and makes the autoscaler."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from triton_operator.api import kinds, names, quantity
 from triton_operator.api.kinds import NewerField
 from triton_operator.api.series import ARRIVALS, AUTOSCALER_LOAD, DESIRED
-from triton_operator.api.status import AUTOSCALER_ACTIVE
+from triton_operator.api.status import Truth
 from triton_operator.api.types import Autoscaling, TritonModel
 from triton_operator.promql import Scope
+from triton_operator.scaling import ScaleDecision
 
-from .autoscaler import BEHAVIOR
-from .child_type import Child
-from .common import obj, only_conditions
-from .facts import Facts
+from .engine import BEHAVIOR, Decided, Engine, Known, Scaled, Scaler, Setting, Verdict
 
 _FAILURES = 3
 """Failed queries in a row after which KEDA uses the fallback."""
@@ -29,21 +29,24 @@ _UNITS = (("", 1), ("m", 10**3), ("u", 10**6), ("n", 10**9))
 _ANY_DEMAND = "1000000000"
 """Target of the arrivals. It is so large that they start one server; the load decides about more."""
 
+_AUTHENTICATION = "KEDA_AUTHENTICATION"
+_STARTING = "KEDA hasn't reported a status of the ScaledObject yet; check that KEDA's operator runs"
+
 _COPIED = "spec.advanced.horizontalPodAutoscalerConfig.behavior"
 
 
-def scaled_objects(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
-    """Returns a ScaledObject with `engine: KEDA`, if the cluster has KEDA and a Prometheus is known.
+def _spec(model: TritonModel, known: Known) -> dict[str, Any] | None:
+    """Returns the spec of the ScaledObject, if the cluster has KEDA and a Prometheus is known.
 
     KEDA creates the HorizontalPodAutoscaler under the name that ours has with the other engines. So there is never a
-    second one. It gets none of our labels, because the operator doesn't manage it.
+    second one.
 
     Contains no field with its zero value, such as restoreToOriginalReplicaCount: false. KEDA removes these when it
     writes the object, and the operator would add them again.
     """
     scaling = model.scaling
-    if scaling is None or not (model.is_keda and facts.cluster.keda and facts.prometheus):
-        return []
+    if scaling is None or kinds.SCALED_OBJECT in known.missing or not known.prometheus:
+        return None
     spec: dict[str, Any] = {
         "scaleTargetRef": {
             "apiVersion": kinds.DEPLOYMENT.api_version,
@@ -64,8 +67,8 @@ def scaled_objects(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
             },
         },
         "triggers": [
-            _authenticated(trigger, facts.settings.keda_authentication)
-            for trigger in _triggers(Scope(model.namespace, model.name), scaling, facts.prometheus)
+            _authenticated(trigger, known.settings.get(_AUTHENTICATION, ""))
+            for trigger in _triggers(Scope(model.namespace, model.name), scaling, known.prometheus)
         ],
     }
     if not scaling.min:
@@ -75,8 +78,19 @@ def scaled_objects(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
             "cooldownPeriod": cooldown,
             "initialCooldownPeriod": cooldown,
         }
-    excluded = {"scaledobject.keda.sh/hpa-excluded-labels": ",".join(names.labels(model.name))}
-    return [obj(model, kinds.SCALED_OBJECT, annotations=excluded, spec=spec)]
+    return spec
+
+
+def _annotations(model: TritonModel) -> dict[str, str]:
+    """Returns the annotation that keeps our labels from KEDA's HorizontalPodAutoscaler, which isn't the operator's."""
+    return {"scaledobject.keda.sh/hpa-excluded-labels": ",".join(names.labels(model.name))}
+
+
+def _decide(scaled: Scaled, _: object | None, __: float) -> Decided:
+    """Keeps the last Prometheus while none is known."""
+    known = scaled.known
+    last = known.prometheus or address(scaled.objects.get(kinds.SCALED_OBJECT))
+    return Decided(replace(known, prometheus=last))
 
 
 def address(scaled_object: Mapping[str, Any] | None) -> str:
@@ -148,11 +162,80 @@ def _cooldown(scaling: Autoscaling) -> int:
     return max(_COOLDOWN_SECONDS if window is None else int(window), _SHORTEST_COOLDOWN_SECONDS)
 
 
-CHILD = Child(
+def _parse_authentication(name: str, value: str) -> str:
+    """Returns how KEDA authenticates to Prometheus, as MODE/NAME of a ClusterTriggerAuthentication; "" without."""
+    if value and not re.fullmatch(r"(basic|bearer|tls|custom)/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", value):
+        raise ValueError(
+            f"{name} must be MODE/NAME, with the mode basic, bearer, tls or custom and the name of a "
+            f"ClusterTriggerAuthentication, such as bearer/prometheus, not {value!r}"
+        )
+    return value
+
+
+def _obstacle(scaled: Scaled) -> Verdict | None:
+    """Returns why KEDA can't begin: it or Prometheus is missing, or it hasn't released the last ScaledObject."""
+    if kinds.SCALED_OBJECT in scaled.known.missing:
+        return Verdict(
+            "False", "KEDAMissing",
+            "the cluster has no CRD for ScaledObject, so the number of servers stays: install KEDA, or choose another "
+            "spec.autoscaling.engine; serving works without it",
+        )  # fmt: skip
+    if not scaled.known.prometheus:
+        return Verdict(
+            "False", "NoPrometheus",
+            "no known Prometheus has the load for KEDA, so the number of servers stays; see MonitoringAvailable, or "
+            "set PROMETHEUS_URL of the operator",
+        )  # fmt: skip
+    scaled_object = scaled.objects.get(kinds.SCALED_OBJECT)
+    if scaled_object is not None and kinds.is_deleting(scaled_object):
+        return Verdict(
+            "Unknown", SCALER.waiting,
+            "the ScaledObject was deleted, and KEDA hasn't released it yet; check that KEDA's operator runs. Until "
+            "then the number of servers stays",
+        )  # fmt: skip
+    return None
+
+
+def _says(scaled: Scaled, _: ScaleDecision | None) -> Verdict:
+    """Returns what KEDA reports about the ScaledObject."""
+    scaled_object = scaled.objects.get(kinds.SCALED_OBJECT, {})
+    conditions = {c["type"]: c for c in scaled_object.get("status", {}).get("conditions", [])}
+    ready, active, fallback = (conditions.get(kind, {}) for kind in ("Ready", "Active", "Fallback"))
+    if ready.get("status", "Unknown") == "Unknown" and not ready.get("reason"):
+        return Verdict("Unknown", "Starting", _STARTING)
+    if conditions.get("Paused", {}).get("status") == "True":
+        return _quote("False", conditions["Paused"], "; the number of servers stays")
+    if fallback.get("status") == "True":
+        if not scaled.is_ready:
+            return Verdict("Unknown", "Starting", "no server is ready yet, so there is no load")
+        return _quote("False", fallback, _hint(scaled_object))
+    if ready.get("status") != "True":
+        return _quote("False" if ready.get("status") == "False" else "Unknown", ready, _hint({}))
+    if active.get("status") not in ("True", "False"):
+        return Verdict("Unknown", "Starting", "KEDA hasn't read the load yet")
+    asleep = (scaled.deployment or {}).get("spec", {}).get("replicas") == 0
+    return _quote("True", active, f"; a server starts when {ARRIVALS} is above 0" if asleep else "")
+
+
+def _quote(status: Truth, words: Mapping[str, Any], hint: str = "") -> Verdict:
+    """Returns a condition of KEDA, which may lack the reason and the message."""
+    reason, message = words.get("reason") or "Unknown", words.get("message") or "KEDA gives no reason"
+    return Verdict(status, str(reason), str(message) + hint)
+
+
+def _hint(scaled_object: Mapping[str, Any]) -> str:
+    triggers = scaled_object.get("spec", {}).get("triggers", [])
+    also = f", and the series {ARRIVALS} of your gateway's requests" if len(triggers) > 1 else ""
+    return (
+        "; KEDA can't read all values from Prometheus, so it removes no server: check that MonitoringAvailable is "
+        f"True, and that KEDA can reach the Prometheus and finds the load{also}"
+    )
+
+
+SCALER = Scaler(
     kinds.SCALED_OBJECT,
-    scaled_objects,
-    condition=AUTOSCALER_ACTIVE,
-    unchecked="check spec.autoscaling.behavior, which the operator copies unchanged",
+    _spec,
+    minimum="minReplicaCount",
     copied=_COPIED,
     newer=(
         # Without `behavior` KEDA would reduce the servers to fallback.replicas. Without a fallback their number stays.
@@ -162,6 +245,16 @@ CHILD = Child(
         NewerField("spec.advanced.horizontalPodAutoscalerConfig.name", "KEDA 2.8"),
         NewerField("spec.triggers.metricType", "KEDA 2.7"),
     ),
-    # KEDA counts failures and notes the time of the last activity.
-    status=only_conditions,
+    annotations=_annotations,
+    owner="KEDA",
+    waiting="WaitingForKEDA",
+)
+ENGINE = Engine(
+    "KEDA",
+    SCALER,
+    _says,
+    obstacle=_obstacle,
+    to_zero=True,
+    decide=_decide,
+    settings=(Setting(_AUTHENTICATION, _parse_authentication),),
 )

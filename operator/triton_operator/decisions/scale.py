@@ -1,0 +1,53 @@
+"""How a TritonModel is scaled: what its engine decides, and the change from one engine to another."""
+
+from __future__ import annotations
+
+from triton_operator import engines
+from triton_operator.engines import Scaled
+from triton_operator.engines.engine import Decided
+from triton_operator.render import Facts
+from triton_operator.render.scalers import known
+
+from .snapshot import Snapshot
+from .steps import WakeUp
+
+
+def scaled(snapshot: Snapshot, facts: Facts) -> Scaled:
+    """Returns the TritonModel as its engine sees it. `facts`: those of the group that every TritonModel has."""
+    objects = {scaler.kind: snapshot.child(scaler.kind) for scaler in engines.SCALERS}
+    main = snapshot.main
+    return Scaled(
+        model=snapshot.model,
+        known=known(facts),
+        objects={kind: obj for kind, obj in objects.items() if obj is not None},
+        deployment=main.deployment,
+        limits=facts.thresholds,
+        is_ready=any(pod.is_ready for pod in snapshot.pods),
+        rolls_out=len(main.living) > len(main.current),
+        histories=snapshot.histories,
+    )
+
+
+def decide_scale(snapshot: Snapshot, facts: Facts, state: object | None, elapsed: float) -> Decided:
+    """Returns the decision of the TritonModel's engine.
+
+    `state`: that of the last decision, None before the first one. `elapsed`: the prober's monotonic clock, in seconds.
+    """
+    engine, there = engines.of(snapshot.model), scaled(snapshot, facts)
+    return Decided(there.known) if engine is None else engine.decide(there, state, elapsed)
+
+
+def wake_up(snapshot: Snapshot) -> WakeUp | None:
+    """Returns the step that starts the minimum of servers, if an engine follows one that has scaled to zero.
+
+    An engine that can't scale to zero never scales from zero. This comes before the object of the previous one is
+    deleted and for as long as it exists, because until then that engine may scale to zero again.
+    """
+    engine, scaling, deployment = engines.of(snapshot.model), snapshot.model.scaling, snapshot.main.deployment
+    if engine is None or engine.to_zero or scaling is None or deployment is None or deployment["spec"]["replicas"]:
+        return None
+    for scaler in engines.SCALERS:
+        there = None if scaler is engine.scaler else snapshot.child(scaler.kind)
+        if there is not None and not there["spec"].get(scaler.minimum):
+            return WakeUp(deployment, scaling.min)
+    return None
