@@ -16,6 +16,7 @@ import compatibility_page
 import dashboards
 import helm_chart
 import permissions_page
+import reasons_page
 import recording
 import runbook_steps
 import stamps
@@ -33,14 +34,16 @@ DASHBOARDS = Path("manifests/monitoring/dashboards")
 
 def generated() -> dict[Path, str]:
     """Returns the text of each generated file, by path."""
+    stamped = stamps.files()
     return {
         # First, because the others may generate some of these files.
-        **stamps.files(),
+        **stamped,
         Path("crds/tritonoperator.io_tritonmodels.yaml"): yaml_text.text(crd.definition()),
         Path("manifests/rbac/operator.yaml"): yaml_text.text(*rbac.manifests()),
         Path("manifests/rbac/roles.yaml"): yaml_text.text(*rbac.roles()),
         Path("manifests/namespaced/role.yaml"): yaml_text.text(*rbac.namespaced()),
         Path("docs/permissions.md"): permissions_page.text(),
+        reasons_page.PAGE: reasons_page.page(stamped[reasons_page.PAGE]),
         **{DASHBOARDS / f"{d.name}.json": grafana.text(d) for d in dashboards.ALL},
         DASHBOARDS / "kustomization.yaml": yaml_text.text(grafana.kustomization(dashboards.ALL)),
         Path("docs/dashboards.md"): page.text(dashboards.ALL),

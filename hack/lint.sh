@@ -18,6 +18,7 @@ check imports "$bin/lint-imports"
 check spelling bash -c 'git ls-files -z | xargs -0 "$1"' - "$bin/codespell"
 check prose "$bin/python" hack/prose.py
 check generated "$bin/python" hack/generate.py --check
+check reasons "$bin/python" hack/reasons_page.py
 check locks "$bin/python" hack/lock.py --check
 # shellcheck disable=SC2016
 check shells bash -c 'for script; do bash -n "$script" || exit 1; done' - hack/*.sh operator/triton_operator/render/start.sh benchmarks/bare/inside.sh examples/*/*.sh .ci/run

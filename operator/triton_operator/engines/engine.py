@@ -140,7 +140,7 @@ class Engine:
     - `obstacle`: returns why the engine can't begin; None if it can.
     - `to_zero`: whether spec.autoscaling.min may be 0.
     - `counts`: returns which counters of the servers it reads, from the TritonModel, the entrypoint, and the other
-      models if that is an ensemble, otherwise None. `counts` is None if it reads none.
+      models if that is an ensemble, otherwise None. An engine that reads no counters has no `counts`.
     - `decide`: returns its decision, from the state after the last one and the prober's monotonic clock, in seconds.
     - `settings`: the operator's settings for it.
     """

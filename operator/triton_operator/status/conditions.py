@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from triton_operator.api.reasons import STEPS, Severity, severity
 from triton_operator.api.status import (
     KSTATUS,
     MONITORING_AVAILABLE,
-    PROGRESSING,
     READY,
-    SERVER_FAULTS,
     Condition,
     TritonModelStatus,
     Truth,
@@ -27,7 +25,7 @@ _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 class Transition:
     """A change of a condition that causes an Event."""
 
-    kind: Literal["Normal", "Warning"]
+    kind: Severity
     reason: str
     message: str
 
@@ -70,7 +68,7 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
         was = previous.get(condition.type, ("", ""))
         if was == (condition.status, condition.reason) or not _deserves_event(condition, was[0]):
             continue
-        transition = Transition(_severity(condition), condition.reason, condition.message)
+        transition = Transition(severity(condition.reason, condition.status), condition.reason, condition.message)
         if transition not in changes:
             changes.append(transition)
     return changes
@@ -99,22 +97,7 @@ def _true(status: TritonModelStatus) -> set[str]:
     return {c.type for c in status.conditions if c.status == "True" and c.type not in KSTATUS}
 
 
-_STEPS = {
-    "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
-    "EntrypointNotReady", "PodNotReady", "RollingOut", "ChangingModels", "NoServerAnswers", "Starting",
-    "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive",
-    "ScalerCooldown", "SpecChangesTooOften", "WaitingForDeletion",
-}  # fmt: skip
-
-
 def _deserves_event(condition: Condition, was: str) -> bool:
     if condition.type in (READY, MONITORING_AVAILABLE) and was == "True":
         return True
-    return condition.status != "Unknown" and condition.reason not in _STEPS
-
-
-def _severity(condition: Condition) -> Literal["Normal", "Warning"]:
-    well = condition.reason in ("Complete", "ScaledToZero") if condition.type == PROGRESSING else False
-    if condition.reason in SERVER_FAULTS:
-        return "Warning"
-    return "Normal" if well or condition.status == "True" or condition.reason == "ScaledToZero" else "Warning"
+    return condition.status != "Unknown" and condition.reason not in STEPS

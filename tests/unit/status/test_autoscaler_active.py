@@ -42,6 +42,7 @@ def judge(engine: str = "KEDA", **fields: Any) -> Condition:
         ({"metadata": {}, "status": {"conditions": UNKNOWN}}, ("Unknown", "Starting"), "hasn't reported"),
         (scaled_object(READY, ACTIVE), ("True", "ScalerActive"), "words of ScalerActive"),
         (scaled_object(READY, ("Active", "False", "ScalerNotActive")), ("True", "ScalerNotActive"), "words of"),
+        (scaled_object(READY, ("Active", "True", "ScalerCooldown")), ("True", "ScalerCooldown"), "words of"),
         (scaled_object(READY, ("Active", "Unknown", "")), ("Unknown", "Starting"), "hasn't read the load"),
         (scaled_object(("Fallback", "False", "NoFallbackFound")), ("Unknown", "Starting"), "hasn't reported"),
         (scaled_object(("Ready", "False", "ScaledObjectCheckFailed")), ("False", "ScaledObjectCheckFailed"),
