@@ -17,7 +17,10 @@ sys.path.append(str(ROOT / "tests"))
 from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD  # noqa: E402
 from corpus.legal import LEGAL  # noqa: E402
-from triton_repository_check.check_table import CODES  # noqa: E402
+from kubectl_triton.validate import tritonserver  # noqa: E402
+from triton_repository_check import check_table  # noqa: E402
+
+CODES = {**check_table.CODES, **tritonserver.CODES}
 
 VERDICTS = ROOT / "tests/corpus/verdicts.json"
 

@@ -35,6 +35,16 @@ from triton_repository_check.schema import ModelConfig
 from triton_repository_check.text import is_utf_16, one_line
 from triton_repository_check.textformat import MAX_VALUES, TextError, TooManyValuesError, parse
 
+CODES = {
+    "TR002": "a file or directory can't be read",
+    "TR004": "a link leads out of the repository",
+    "TR005": "a file is too large to check",
+    "TR006": "a link is broken",
+    "TR101": "config.pbtxt: syntax error",
+    "TR102": "config.pbtxt: unknown field",
+    "TR130": "config.pbtxt: a value isn't UTF-8",
+}
+
 MAX_CONFIG = 32 * 2**20
 """Maximum size of a config.pbtxt in bytes. The check skips larger ones. Triton has no limit."""
 MAX_SOURCE = 256 * 2**10

@@ -23,6 +23,12 @@ from triton_repository_check.schema import ModelConfig
 from triton_repository_check.text import one_line
 from triton_repository_check.textformat import RANGES
 
+CODES = {
+    "TR509": "spec.models names a model that doesn't exist, or that can't be changed",
+    "TR510": "spec.models: a field or a value that config.pbtxt can't have",
+    "TR511": "spec.models changes the shapes that clients see",
+}
+
 Overrides = Mapping[str, Mapping[str, Any]]
 """The content of spec.models: model → field of config.pbtxt → value, as in JSON."""
 _F = FieldDescriptor

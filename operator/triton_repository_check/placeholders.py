@@ -9,6 +9,10 @@ from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.places import Node, strings
 from triton_repository_check.text import one_line
 
+CODES = {
+    "TR129": "config.pbtxt: placeholders of a template are left",
+}
+
 PATTERN = re.compile(r"\$\{[A-Za-z_][\w.:-]*\}|\{\{-?[ \t]*[.$][\w.$ \t|\"-]*\}\}")
 FATAL = frozenset({"name", "backend", "platform", "runtime", "default_model_filename", "model_name", "label_filename"})
 """Fields with which Triton can't work when they contain a placeholder. A tensor's name only is another name."""

@@ -155,7 +155,8 @@ def validate(
     except (archives.ImageError, tritonserver.DockerError, budget.BudgetError) as error:
         raise Unchecked(str(error)) from None
     if form == "sarif":
-        text = formats.sarif(findings, CODES, metadata.version("triton-operator"), base, judged)
+        codes = {**CODES, **tritonserver.CODES}
+        text = formats.sarif(findings, codes, metadata.version("triton-operator"), base, judged)
     else:
         text = (formats.as_json if form == "json" else formats.text)(name, repository, findings, judged)
     try:

@@ -20,6 +20,12 @@ from triton_repository_check import server_flags, view
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.rules.base import Expected
 
+CODES = {
+    "TR901": "tritonserver rejects the model (--with-server)",
+    "TR902": "tritonserver does not become ready (--with-server)",
+    "TR903": "the server image's numpy is too new for Python models (--with-server)",
+}
+
 IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
 SECONDS = 120.0
 """Default timeout until all models are ready."""

@@ -9,7 +9,7 @@ from enum import Enum
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, note, warning
+from triton_repository_check.rules.base import Checks, each_model, error, note, warning
 from triton_repository_check.rules.source import (
     Function,
     classes,
@@ -20,6 +20,11 @@ from triton_repository_check.rules.source import (
     returns,
     trees,
 )
+
+CODES = {
+    "TR309": "model.py: execute returns the wrong type",
+    "TR312": "model.py: execute returns fewer responses than requests",
+}
 
 _SENDER = "get_response_sender"
 _HARMLESS = frozenset({"len", "enumerate", "zip", "range", "print", "list", "sorted", "reversed", "isinstance", "id",
@@ -383,3 +388,6 @@ def _constant_none(node: ast.expr) -> bool:
 
 def _mentions(tree: ast.Module, name: str) -> bool:
     return any(getattr(node, "attr", getattr(node, "value", None)) == name for node in ast.walk(tree))
+
+
+CHECKS: Checks = (("model.py: responses", each_model(answers)),)

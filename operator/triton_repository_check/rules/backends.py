@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from triton_repository_check import placeholders
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, listed, warning
+from triton_repository_check.rules.base import Checks, each_model, error, listed, warning
 from triton_repository_check.schema import DataType, type_name
+
+CODES = {
+    "TR126": "the backend refuses the value of a parameter, or an accelerator",
+    "TR127": "the backend doesn't support a tensor",
+}
 
 _BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
 _INT = "a whole number", re.compile(r"\s*[+-]?\d.*", re.DOTALL)
@@ -102,3 +107,9 @@ def torch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
 def _by_python(model: Model) -> bool:
     """Whether another library than the backend's own loads the model, e.g. the runtime model.py of pytorch."""
     return bool(model.config.runtime)
+
+
+CHECKS: Checks = (
+    ("parameters", each_model(parameters)),
+    ("tensors for PyTorch", each_model(torch_tensors)),
+)

@@ -17,6 +17,10 @@ from triton_repository_check.schema import ModelInstanceGroup
 from triton_repository_check.server_flags import ServerFlags
 from triton_repository_check.versions import Version
 
+CODES = {
+    "TR007": "a check can't judge a model",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
@@ -69,6 +73,8 @@ NOTHING = Expected()
 """No expectations: the checks look only at the repository."""
 
 Check = Callable[[Repository, Expected], Iterable[Finding]]
+Checks = tuple[tuple[str, Check], ...]
+"""Checks with their names."""
 
 
 def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check:

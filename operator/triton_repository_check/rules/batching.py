@@ -8,8 +8,18 @@ from typing import Any
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, instead, listed, note, warning
+from triton_repository_check.rules.base import Checks, each_model, error, instead, listed, note, warning
 from triton_repository_check.schema import DataType, type_name
+
+CODES = {
+    "TR107": "dynamic_batching: max_batch_size is 0",
+    "TR108": "max_batch_size is below 0, or preferred_batch_size is above max_batch_size",
+    "TR110": "an input has a variable size and no allow_ragged_batch",
+    "TR111": "allow_ragged_batch: max_batch_size is 0",
+    "TR112": "dynamic_batching: priorities and ordering conflict",
+    "TR114": "batch_input or batch_output: the tensor isn't declared",
+    "TR124": "batch_input or batch_output is invalid",
+}
 
 _DELAY = 1
 """ModelQueuePolicy.TimeoutAction.DELAY."""
@@ -171,3 +181,11 @@ def batch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
             if field == "batch_output" and twice:
                 message = f"batch_output names {listed(twice)} twice"
                 yield error(model.config_path, "TR124", message, "name each output once", at.find("target_name"))
+
+
+CHECKS: Checks = (
+    ("batching", each_model(batching)),
+    ("ragged batches", each_model(ragged)),
+    ("queues", each_model(queues)),
+    ("batch tensors", each_model(batch_tensors)),
+)

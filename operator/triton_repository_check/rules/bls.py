@@ -11,10 +11,26 @@ from triton_repository_check.findings import Finding
 from triton_repository_check.graph import components, way
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import MAX_FINDINGS, Expected, error, instead, listed, near, warning
+from triton_repository_check.rules.base import (
+    MAX_FINDINGS,
+    Checks,
+    Expected,
+    each_model,
+    error,
+    instead,
+    listed,
+    near,
+    warning,
+)
 from triton_repository_check.rules.calls import certain, constants, keyword, literal
 from triton_repository_check.rules.kinds import Names
 from triton_repository_check.rules.source import may_complete_config, place, trees
+
+CODES = {
+    "TR314": "model.py: the called model doesn't exist",
+    "TR320": "model.py: the called model doesn't have the tensor",
+    "TR321": "model.py: models call each other in a ring",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +187,10 @@ def _named(node: ast.expr | None, request: Request) -> Iterator[tuple[ast.expr, 
         if isinstance(element, ast.Call) and request.names.of(element.func) == "Tensor" and element.args:
             name = element.args[0]
         yield name, literal(name, request.texts)
+
+
+CHECKS: Checks = (
+    ("model.py: calls of models", each_model(called)),
+    ("model.py: tensors of called models", each_model(tensors)),
+    ("model.py: rings", rings),
+)

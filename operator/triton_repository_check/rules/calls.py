@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, instead, note, warning
+from triton_repository_check.rules.base import Checks, each_model, error, instead, note, warning
 from triton_repository_check.rules.kinds import Names
 from triton_repository_check.rules.source import (
     Function,
@@ -19,6 +19,12 @@ from triton_repository_check.rules.source import (
     place,
     trees,
 )
+
+CODES = {
+    "TR305": "model.py: config.pbtxt doesn't declare the input",
+    "TR306": "model.py: config.pbtxt doesn't declare the output",
+    "TR307": "model.py: a declared output is never created",
+}
 
 _BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda)
 _PASS_ON = ("open(", "torch.", "np.", "numpy.", "tf.", "warnings.", "threading.")
@@ -197,3 +203,6 @@ def constants(tree: ast.Module) -> dict[str, str]:
 
 def _mentions(tree: ast.Module, name: str) -> bool:
     return any(getattr(node, "attr", getattr(node, "id", "")) == name for node in ast.walk(tree))
+
+
+CHECKS: Checks = (("model.py: tensors", each_model(names)),)

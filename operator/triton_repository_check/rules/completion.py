@@ -11,10 +11,14 @@ from triton_repository_check.fields import table
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.remedies import enum_value
-from triton_repository_check.rules.base import error, listed, warning
+from triton_repository_check.rules.base import Checks, each_model, error, listed, warning
 from triton_repository_check.rules.calls import constants, literal
 from triton_repository_check.rules.source import Function, classes, inside, place, trees
 from triton_repository_check.schema import DataType, ModelConfig, type_name
+
+CODES = {
+    "TR317": "model.py: auto_complete_config contradicts config.pbtxt",
+}
 
 _REQUIRED = ("name", "data_type", "dims")
 _DATA_TYPE = table(ModelConfig.DESCRIPTOR.fields_by_name["input"].message_type)["data_type"]
@@ -136,3 +140,6 @@ def _tensor_fault(config: Any, name: str, value: dict[Any, Any]) -> str:
     if declaration.dims and list(declaration.dims) != value["dims"]:
         return f"the dims of {declaration.name!r} are {value['dims']}, but {list(declaration.dims)} in config.pbtxt"
     return ""
+
+
+CHECKS: Checks = (("model.py: auto_complete_config", each_model(completion)),)

@@ -10,8 +10,19 @@ from triton_repository_check.model import MODEL_FILES, PLATFORMS, Model, Reposit
 from triton_repository_check.placeholders import FATAL, finding, names
 from triton_repository_check.places import Node, written
 from triton_repository_check.rules.backends import PARAMETERS
-from triton_repository_check.rules.base import Expected, error, note, warning
+from triton_repository_check.rules.base import Checks, Expected, each_model, each_model_expected, error, note, warning
 from triton_repository_check.versions import release, unknown
+
+CODES = {
+    "TR103": "config.pbtxt: name differs from the directory",
+    "TR105": "config.pbtxt: neither backend nor platform is set",
+    "TR106": "config.pbtxt: unknown backend or platform",
+    "TR109": "config.pbtxt: the server is too old for a field",
+    "TR120": "platform and backend conflict",
+    "TR122": "model_metrics is incomplete",
+    "TR131": "config.pbtxt: the library of runtime doesn't exist",
+    "TR132": "config.pbtxt: the server image doesn't have the backend",
+}
 
 KNOWN_BACKENDS = (
     "armnn_tflite",
@@ -218,3 +229,15 @@ def _has_own_backend(model: Model) -> bool:
 def _near(word: str, words: tuple[str, ...]) -> str:
     match = _OFTEN_MEANT.get(word.lower()) or next(iter(get_close_matches(word.lower(), words, 1, _ALIKE)), "")
     return f"; did you mean {match!r}?" if match in words else ""
+
+
+CHECKS: Checks = (
+    ("placeholders", each_model(unfilled)),
+    ("name", each_model(name)),
+    ("fields and the server's version", each_model_expected(newer)),
+    ("backend", each_model(backend)),
+    ("backends of the server image", each_model_expected(lacking)),
+    ("platform", each_model(platform)),
+    ("runtime", each_model(runtime)),
+    ("metrics", each_model(metrics)),
+)

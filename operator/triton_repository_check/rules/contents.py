@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, warning
+from triton_repository_check.rules.base import Checks, each_model, error, warning
+
+CODES = {
+    "TR801": "the model file has another format, or is truncated",
+}
 
 
 def model_file(_: Repository, model: Model) -> Iterator[Finding]:
@@ -15,3 +19,6 @@ def model_file(_: Repository, model: Model) -> Iterator[Finding]:
         if content.problem:
             level = error if content.sure else warning
             yield level(f"{model.directory}/{path}", "TR801", content.problem, content.remedy)
+
+
+CHECKS: Checks = (("contents of model files", each_model(model_file)),)

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, warning
+from triton_repository_check.rules.base import Checks, each_model, error, warning
 from triton_repository_check.rules.calls import constants, literal, mapped
 from triton_repository_check.rules.kinds import Names, Scope
 from triton_repository_check.rules.source import Function, inside, place, trees
 from triton_repository_check.schema import type_name
+
+CODES = {
+    "TR319": "model.py: an output has another type than config.pbtxt declares",
+}
 
 _TYPES = {
     "float16": "FP16", "float32": "FP32", "float64": "FP64", "bool": "BOOL", "bytes": "STRING", "object": "STRING",
@@ -69,3 +73,6 @@ def _returned(function: Function, names: Names) -> Iterator[ast.Call]:
         own = id(call) in responses if has_requests else id(call) not in requests
         if own and names.of(call.func) == "Tensor" and len(call.args) == 2:
             yield call
+
+
+CHECKS: Checks = (("model.py: types of outputs", each_model(outputs)),)

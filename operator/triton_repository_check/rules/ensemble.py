@@ -12,9 +12,30 @@ from triton_repository_check.findings import Finding
 from triton_repository_check.graph import Link, ensemble_cycles, graph, is_decoupled
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import Expected, error, instead, listed, near, warning
+from triton_repository_check.rules.base import Checks, Expected, each_model, error, instead, listed, near, warning
 from triton_repository_check.rules.source import may_complete_config
 from triton_repository_check.schema import DataType, ModelConfig, type_name
+
+CODES = {
+    "TR401": "ensemble: the model of a step is missing",
+    "TR402": "ensemble: the step's model doesn't declare the input",
+    "TR403": "ensemble: the step's model doesn't declare the output",
+    "TR404": "ensemble: a step doesn't map an input of its model",
+    "TR405": "ensemble: a tensor is read but never written",
+    "TR406": "ensemble: a tensor is written but never read",
+    "TR407": "ensemble: an output is never written",
+    "TR408": "ensemble: steps form a cycle",
+    "TR409": "ensembles contain each other",
+    "TR410": "ensemble: a tensor is written twice",
+    "TR411": "ensemble: platform or steps are missing",
+    "TR412": "ensemble: the field isn't allowed in an ensemble",
+    "TR413": "ensemble: the version of a step isn't served",
+    "TR414": "ensemble: a tensor has two types",
+    "TR415": "ensemble: a tensor has two shapes",
+    "TR416": "ensemble: max_batch_size is above that of a step",
+    "TR417": "ensemble: a step has no input_map or no output_map",
+    "TR418": "ensemble: a step joins tensors of different decoupled models",
+}
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
 
@@ -365,3 +386,14 @@ def nested_in_itself(repository: Repository, _: Expected) -> Iterator[Finding]:
 
 def _at(model: Model, side: str, link: Link) -> Node:
     return model.where.find("ensemble_scheduling", 0, "step", link.step, side, link.own).find("value")
+
+
+CHECKS: Checks = (
+    ("ensemble: shape", each_model(shape)),
+    ("ensemble: steps", each_model(steps)),
+    ("ensemble: tensors", each_model(tensors)),
+    ("ensemble: types and shapes", each_model(types)),
+    ("ensemble: batches", each_model(batches)),
+    ("ensemble: decoupled branches", each_model(branches)),
+    ("ensemble: cycles", nested_in_itself),
+)

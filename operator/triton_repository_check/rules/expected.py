@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import EntrypointError, entrypoint, parts
 from triton_repository_check.model import Repository
-from triton_repository_check.rules.base import Expected, error, near, warning
+from triton_repository_check.rules.base import Checks, Expected, error, near, warning
+
+CODES = {
+    "TR501": "spec.entrypoint isn't in the repository",
+    "TR502": "the entrypoint is ambiguous",
+    "TR503": "spec.server.loadModels names a model that doesn't exist",
+    "TR508": "spec.healthRequest names a file that doesn't exist, or isn't JSON",
+    "TR515": "the response cache answers spec.healthRequest",
+}
 
 
 def load_models(repository: Repository, expected: Expected) -> Iterator[Finding]:
@@ -77,3 +85,11 @@ def entry(repository: Repository, expected: Expected) -> Iterator[Finding]:
             yield error(".", "TR501", str(problem), "correct spec.entrypoint")
         else:
             yield warning(".", "TR502", str(problem), "thresholds and readiness then apply to that model")
+
+
+CHECKS: Checks = (
+    ("models to load", load_models),
+    ("health request", health_request),
+    ("cached health request", cached_health_request),
+    ("entrypoint", entry),
+)

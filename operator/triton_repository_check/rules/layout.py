@@ -21,7 +21,36 @@ from triton_repository_check.model import (
     environment,
     files_in_parameters,
 )
-from triton_repository_check.rules.base import Expected, error, listed, note, on_cpu, warning
+from triton_repository_check.rules.base import (
+    Checks,
+    Expected,
+    each_model,
+    each_model_expected,
+    error,
+    listed,
+    note,
+    on_cpu,
+    warning,
+)
+
+CODES = {
+    "TR001": "the path contains no models, or is one level too high or too low",
+    "TR003": "a directory is not a model",
+    "TR104": "config.pbtxt is missing",
+    "TR123": "version_policy serves no version",
+    "TR201": "no version directory",
+    "TR202": "the version directory has leading zeros",
+    "TR203": "the directory's name starts with a number but isn't a version",
+    "TR204": "the model file is missing",
+    "TR205": "the version directory of an ensemble is empty",
+    "TR206": "version_policy names versions that don't exist",
+    "TR207": "the configuration isn't named config.pbtxt",
+    "TR209": "a parameter names a file that isn't there, or that Triton can't find",
+    "TR210": "config.pbtxt is in a version directory",
+    "TR211": "the model file is empty, or is a Git LFS pointer",
+    "TR212": "the python backend doesn't support the model's name",
+    "TR213": "the program that runs model.py isn't executable",
+}
 
 _CONFIG_NAMES = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
 """Common wrong names of config.pbtxt, in lower case."""
@@ -339,3 +368,17 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
             "the model's name contains ? or is not ASCII: the python backend's process may not find its files",
             "rename the model; use only letters, digits, . - and _",
         )
+
+
+CHECKS: Checks = (
+    ("stray directories", stray),
+    ("missing config.pbtxt", each_model_expected(missing_config)),
+    ("wrong name of config.pbtxt", each_model(misnamed)),
+    ("versions", each_model(versions)),
+    ("config.pbtxt in a version directory", each_model(misplaced)),
+    ("files in parameters", each_model(named)),
+    ("weights", each_model(weights)),
+    ("names for the python backend", each_model(names)),
+    ("model files", each_model_expected(model_files)),
+    ("the program that runs model.py", each_model(stub)),
+)

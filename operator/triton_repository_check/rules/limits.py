@@ -10,7 +10,18 @@ from triton_repository_check.graph import loaded
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.needs import POOL_THREADS, instances, pools, python_instances, shared_memory
 from triton_repository_check.needs import threads as estimate
-from triton_repository_check.rules.base import Expected, error, note, on_cpu, warning
+from triton_repository_check.rules.base import Checks, Expected, each_model_expected, error, note, on_cpu, warning
+
+CODES = {
+    "TR504": "too little shared memory",
+    "TR505": "more threads than cores",
+    "TR506": "response_cache without --cache-config",
+    "TR507": "the model can't have a response_cache",
+    "TR512": "rate_limiter without --rate-limit=execution_count",
+    "TR513": "rate_limiter: too few of a resource",
+    "TR514": "the repository is larger than the limit of ephemeral storage",
+    "TR516": "more threads of Python models than a pod may have in some clusters",
+}
 
 THREADS = {
     "onnxruntime": ("intra_op_thread_count",),
@@ -201,3 +212,13 @@ def _cores(cpus: float) -> str:
 
 def _mib(size: int) -> int:
     return -(-size // 2**20)
+
+
+CHECKS: Checks = (
+    ("shared memory", memory),
+    ("threads", each_model_expected(threads)),
+    ("processes", processes),
+    ("response cache", each_model_expected(cache)),
+    ("rate limiter", each_model_expected(rate_limiter)),
+    ("size", storage),
+)

@@ -8,8 +8,15 @@ from collections.abc import Iterator
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, listed, near, warning
+from triton_repository_check.rules.base import Checks, each_model, error, listed, near, warning
 from triton_repository_check.rules.source import UTILS, Function, classes, imports_local_modules, place, returns, trees
+
+CODES = {
+    "TR313": "model.py: a name is never defined",
+    "TR315": "model.py: the file of a relative import doesn't exist",
+    "TR316": "model.py: a decoupled model never marks its last response",
+    "TR326": "model.py: it uses a name of pb_utils before Triton adds it",
+}
 
 _ALWAYS = frozenset(dir(builtins)) | {
     "__file__",
@@ -224,3 +231,12 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield name, child
+
+
+CHECKS: Checks = (
+    ("model.py: names", each_model(undefined)),
+    ("model.py: names of pb_utils", each_model(utils)),
+    ("model.py: names that pb_utils gets later", each_model(added_later)),
+    ("model.py: imports", each_model(imports)),
+    ("model.py: the last response", each_model(final_flag)),
+)

@@ -10,9 +10,30 @@ from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.onnx import Network, Tensor
-from triton_repository_check.rules.base import Expected, error, instead, warning
+from triton_repository_check.rules.base import (
+    Checks,
+    Expected,
+    each_model,
+    each_model_expected,
+    error,
+    instead,
+    warning,
+)
 from triton_repository_check.schema import type_name
 from triton_repository_check.versions import onnx_of
+
+CODES = {
+    "TR601": "model.onnx: the file isn't an ONNX model",
+    "TR602": "model.onnx: the input or output doesn't exist",
+    "TR603": "model.onnx: config.pbtxt doesn't declare an input",
+    "TR604": "model.onnx: the type differs",
+    "TR605": "model.onnx: the shape differs",
+    "TR606": "model.onnx: the batch size is fixed",
+    "TR607": "model.onnx: the weights are missing, truncated, or outside of the version's directory",
+    "TR608": "model.onnx: the input can't be optional",
+    "TR609": "model.onnx: an input or output is not a tensor",
+    "TR610": "model.onnx: the server's ONNX Runtime is too old for the file",
+}
 
 _FILE = "export the model again, or correct config.pbtxt"
 
@@ -268,3 +289,9 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
 
 def _text(dims: Sequence[int]) -> str:
     return f"[ {', '.join(map(str, dims))} ]" if dims else "[ ]"
+
+
+CHECKS: Checks = (
+    ("model.onnx", each_model(network)),
+    ("model.onnx: versions", each_model_expected(newer)),
+)

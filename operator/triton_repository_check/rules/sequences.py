@@ -9,8 +9,13 @@ from typing import Any
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import error, listed, note, warning
+from triton_repository_check.rules.base import Checks, each_model, error, listed, note, warning
 from triton_repository_check.schema import DataType, ModelConfig, type_name
+
+CODES = {
+    "TR113": "sequence_batching: invalid controls or states",
+    "TR128": "sequence_batching: sequences end after a pause of one second",
+}
 
 Control = ModelConfig.DESCRIPTOR.fields_by_name["sequence_batching"].message_type.nested_types_by_name["Control"]
 """The descriptor of a control tensor of sequences."""
@@ -169,3 +174,9 @@ def _states(model: Model, batcher: Any, at: Node) -> Iterator[Finding]:
         for fault in faults:
             message = f"state {state.input_name!r}: {fault}"
             yield error(model.config_path, "TR113", message, "correct the state", place)
+
+
+CHECKS: Checks = (
+    ("sequences", each_model(sequences)),
+    ("pauses of sequences", each_model(pauses)),
+)

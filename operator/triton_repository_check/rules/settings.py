@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import did_you_mean, error, warning
+from triton_repository_check.rules.base import Checks, did_you_mean, each_model, error, warning
 from triton_repository_check.rules.calls import straight
 from triton_repository_check.rules.source import (
     UTILS,
@@ -20,6 +20,13 @@ from triton_repository_check.rules.source import (
     place,
     trees,
 )
+
+CODES = {
+    "TR322": "model.py: the imported module isn't on Python's path",
+    "TR323": "model.py: it reads a parameter that config.pbtxt doesn't have",
+    "TR324": "model.py: model_config is used without json.loads",
+    "TR325": "model.py: it writes below the model's directory",
+}
 
 _INSTALLED = sys.stdlib_module_names | {UTILS, "numpy"}
 """Modules that each server has."""
@@ -271,3 +278,10 @@ def _elsewhere(repository: Repository, model: Model, name: str) -> str:
             if version := next((v for v in other.served if name in other.folders[str(v)]), None):
                 return f"{other.directory}/{version}/{name}"
     return ""
+
+
+CHECKS: Checks = (
+    ("model.py: configuration", each_model(configuration)),
+    ("model.py: modules elsewhere", each_model(modules)),
+    ("model.py: writes", each_model(writes)),
+)

@@ -15,8 +15,18 @@ from functools import lru_cache
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node, at
-from triton_repository_check.rules.base import Expected, error, warning
+from triton_repository_check.rules.base import Checks, Expected, each_model, each_model_expected, error, warning
 from triton_repository_check.versions import python_of
+
+CODES = {
+    "TR301": "model.py: syntax error",
+    "TR302": "model.py: class TritonPythonModel is missing",
+    "TR303": "model.py: method execute is missing",
+    "TR304": "model.py: a method has the wrong number of arguments",
+    "TR308": "model.py: auto_complete_config has the wrong arguments, or returns nothing",
+    "TR310": "model.py: pb_utils is used but not imported",
+    "TR311": "model.py: the server's Python is too old for the syntax",
+}
 
 CLASS = "TritonPythonModel"
 UTILS = "triton_python_backend_utils"
@@ -304,3 +314,10 @@ def _binds_method(node: ast.ClassDef, name: str) -> bool:
                 case ast.Name(id=bound, ctx=ast.Store()) | ast.alias(name=bound) if bound == name:
                     return True
     return False
+
+
+CHECKS: Checks = (
+    ("model.py", each_model_expected(python)),
+    ("model.py: methods", each_model(methods)),
+    ("model.py: the server's Python", each_model_expected(newer)),
+)

@@ -11,9 +11,28 @@ from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.needs import product
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import Expected, error, listed, note, warning
+from triton_repository_check.rules.base import (
+    Checks,
+    Expected,
+    each_model,
+    each_model_expected,
+    error,
+    listed,
+    note,
+    warning,
+)
 from triton_repository_check.rules.source import may_complete_config
 from triton_repository_check.schema import DataType, ModelInstanceGroup
+
+CODES = {
+    "TR115": "an input or output has no name, data_type or dims",
+    "TR116": "an input or output has an invalid dimension",
+    "TR117": "two tensors have the same name",
+    "TR118": "reshape changes the number of elements",
+    "TR119": "instance_group: the device doesn't exist",
+    "TR125": "only TensorRT supports the setting",
+    "TR208": "the label file is missing, is a directory, is too short, or isn't plain UTF-8",
+}
 
 _SIDES = ("input", "output")
 _TENSORRT_ONLY = ("is_shape_tensor", "is_non_linear_format_io")
@@ -244,3 +263,10 @@ def _profiles(model: Model, group: Any, at: Node) -> Iterator[Finding]:
         yield error(
             model.config_path, "TR125", why, "remove it, or use the number of a profile", at.find("profile", index)
         )
+
+
+CHECKS: Checks = (
+    ("tensors", each_model(declared)),
+    ("labels", each_model(labels)),
+    ("instances", each_model_expected(instances)),
+)

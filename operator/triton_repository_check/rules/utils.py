@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import error, listed, near, warning
+from triton_repository_check.rules.base import Checks, each_model, error, listed, near, warning
 from triton_repository_check.rules.calls import certain
 from triton_repository_check.rules.kinds import (
     ARRAY,
@@ -27,6 +27,10 @@ from triton_repository_check.rules.kinds import (
     Scope,
 )
 from triton_repository_check.rules.source import Function, inside, place, trees
+
+CODES = {
+    "TR318": "model.py: a call of pb_utils has the wrong arguments",
+}
 
 _ANYTHING = frozenset({TEXT, NUMBER, LIST, EXCEPTION, REQUESTS, TENSOR, RESPONSE, ERROR, REQUEST, ARRAY})
 _LISTS = frozenset({LIST, REQUESTS})
@@ -156,3 +160,6 @@ def _awaited(node: ast.AST, function: Function, scope: Scope) -> tuple[str, str]
                     f"write async def {function.name} and await the call, or call exec"
                 )
     return None
+
+
+CHECKS: Checks = (("model.py: arguments of pb_utils", each_model(arguments)),)

@@ -10,8 +10,15 @@ from triton_repository_check.findings import Finding
 from triton_repository_check.model import Data, Model, Repository
 from triton_repository_check.needs import element_bytes, product
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import did_you_mean, error, instead, warning
+from triton_repository_check.rules.base import Checks, did_you_mean, each_model, error, instead, warning
 from triton_repository_check.schema import DataType, type_name
+
+CODES = {
+    "TR701": "warm-up or initial state: the file is missing",
+    "TR702": "warm-up or initial state: the file's size differs from the tensor's",
+    "TR703": "warm-up: batch_size is above max_batch_size",
+    "TR704": "warm-up: inputs differ from those of the model",
+}
 
 
 def warmup(_: Repository, model: Model) -> Iterator[Finding]:
@@ -166,3 +173,9 @@ def _strings(data: Data) -> str:
     if data.strings is None:
         return f"{data.size} bytes that are not strings with their lengths"
     return f"{data.strings} string{'' if data.strings == 1 else 's'}"
+
+
+CHECKS: Checks = (
+    ("warm-up", each_model(warmup)),
+    ("initial states", each_model(states)),
+)

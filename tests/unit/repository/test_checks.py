@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import os
 import re
@@ -588,27 +589,37 @@ def test_a_check_that_fails_on_a_model_is_told_and_ends_no_other(tmp_path, monke
     assert {line[:17] for line in brief(findings(root))} >= {"warning TR007 net", "error TR108 net/c"}
 
 
-def test_each_code_is_listed_and_tested():
-    folder_ = Path(inspect.getfile(rules)).parent
-    sources = [
-        *folder_.glob("*.py"),
-        folder_.parent / "load.py",
-        folder_.parent / "overrides.py",
-        folder_.parent / "placeholders.py",
-        Path(inspect.getfile(tritonserver)),
-    ]
+def codes_of(tree):
+    """Returns the codes that a file lists, and those that it produces."""
+    values = [n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "CODES"]
+    keys = values[0].keys if values else []
     used = {
         node.value
-        for source in sources
-        for node in ast.walk(ast.parse(source.read_text()))
-        if isinstance(node, ast.Constant) and re.fullmatch(r"TR\d{3}", str(node.value))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and re.fullmatch(r"TR\d{3}", str(node.value)) and node not in keys
     }
-    assert used == set(CODES)
+    return [key.value for key in keys], used
+
+
+def test_each_code_is_listed_where_it_is_produced_and_tested():
+    package = Path(inspect.getfile(check_table)).parent
+    files = [*package.rglob("*.py"), Path(inspect.getfile(tritonserver))]
+    found = [codes_of(ast.parse(file.read_text())) for file in files]
+    assert all(set(listed) <= used for listed, used in found)
+    everything = [code for listed, _ in found for code in listed]
+    assert len(everything) == len(set(everything))
+    assert set(everything) == {*CODES, *tritonserver.CODES} == {code for _, used in found for code in used}
     here = Path(__file__).parent
     faults = (here.parents[1] / "corpus/faults").glob("*.py")
     tested = [*here.glob("test_*.py"), here.parent / "cli/test_tritonserver.py", *faults]
     tests = "".join(path.read_text() for path in tested)
-    assert {code for code in CODES if code not in tests} == set()
+    assert {code for code in everything if code not in tests} == set()
+
+
+def test_the_table_has_the_checks_of_each_file_of_rules():
+    names = [path.stem for path in Path(inspect.getfile(rules)).parent.glob("[a-z]*.py")]
+    files = [importlib.import_module(f"{rules.__name__}.{name}") for name in names]
+    assert sorted(name for file in files for name, _ in getattr(file, "CHECKS", ())) == sorted(dict(check_table.CHECKS))
 
 
 MODEL_IMAGES = Path(__file__).parents[3] / "model_images"
