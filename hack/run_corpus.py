@@ -18,7 +18,7 @@ from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD, Good  # noqa: E402
 from corpus.legal import LEGAL, Legal  # noqa: E402
 from kubectl_triton.validate import tritonserver  # noqa: E402
-from triton_repository_check.check_table import Expected  # noqa: E402
+from triton_repository_check.expected import Expected  # noqa: E402
 
 VERDICTS = ROOT / "tests/corpus/verdicts.json"
 SECONDS = 45.0

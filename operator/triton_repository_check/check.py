@@ -6,16 +6,18 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repository_check import garbage_collection, overrides, server_flags, versions, view
-from triton_repository_check.check_table import Expected, judge
+from triton_repository_check import garbage_collection, overrides, view
+from triton_repository_check.check_table import judge
+from triton_repository_check.expected import OPTIONS, Expected, Option
 from triton_repository_check.formats import text
 from triton_repository_check.load import load
 from triton_repository_check.needs import MAX_NUMPY_THREADS
 from triton_repository_check.report import USUAL_CONTAINERS, limit, render, report
+from triton_repository_check.server_flags import ServerFlags
 from triton_repository_check.text import one_line
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the check only reads its size
@@ -24,19 +26,7 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the check only reads its size
 def main(arguments: Sequence[str] | None = None) -> int:
     """Checks a model repository. Prints the findings; exits with 1 if there are errors."""
     options = _options(arguments)
-    expected = Expected(
-        entrypoint=options.entrypoint,
-        load_models=(*options.load_models, *_lines(options.load_models_file)),
-        shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
-        gpus=options.gpus,
-        cpus=options.cpus,
-        numpy_threads=options.numpy_threads,
-        flags=server_flags.parse(options.server_arg),
-        storage=options.storage,
-        server=options.server_version,
-        health_request=options.health_request,
-        lacks=tuple(options.lacks),
-    )
+    expected = _expected(options)
     with garbage_collection.paused():
         repository, findings = load(
             options.path,
@@ -66,47 +56,36 @@ def _lines(path: Path | None) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path is not None else []
 
 
-def _names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]
+def _expected(options: argparse.Namespace) -> Expected:
+    """Returns what the pod expects. What isn't said and can be measured here is measured."""
+    threads = min(os.cpu_count() or 1, MAX_NUMPY_THREADS)
+    values: dict[str, Any] = {"shared_memory": _mounted(), "numpy_threads": threads, "flags": ServerFlags()}
+    for option in OPTIONS:
+        if (value := getattr(options, option.name)) is not None:
+            values[option.name] = option.read(value) if option.many else value
+    listed = (*values.get("load_models", ()), *_lines(options.load_models_file))
+    return Expected(**{**values, "load_models": listed})
+
+
+def _typed(option: Option) -> Callable[[str], Any]:
+    """Returns `option.read` with its error message."""
+
+    def read(text: str) -> Any:
+        try:
+            return option.read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="triton_repository_check.check", description=main.__doc__)
     parser.add_argument("path", help="the model repository")
-    parser.add_argument("--entrypoint", type=lambda text: text or None, help="spec.entrypoint")
-    parser.add_argument(
-        "--load-models",
-        type=_names,
-        default=[],
-        metavar="A,B",
-        help="spec.server.loadModels; default: all models",
-    )
+    for option in OPTIONS:
+        how = {"action": "append"} if option.many else {"type": _typed(option)}
+        parser.add_argument(option.flag, dest=option.name, metavar=option.metavar, help=option.help, **how)
     parser.add_argument("--load-models-file", type=Path, metavar="FILE", help="file with a model of that list per line")
-    parser.add_argument(
-        "--shared-memory",
-        type=int,
-        metavar="BYTES",
-        help=f"the server's shared memory; default: size of {SHARED_MEMORY}",
-    )
-    parser.add_argument("--gpus", type=int, help="number of GPUs that the server sees; default: unknown")
-    parser.add_argument("--cpus", type=float, metavar="CORES", help="the server's CPU limit; default: unknown")
-    parser.add_argument(
-        "--numpy-threads",
-        type=int,
-        default=min(os.cpu_count() or 1, MAX_NUMPY_THREADS),
-        help="threads of numpy in each process of a Python model; default: one for each core of this node",
-    )
-    parser.add_argument(
-        "--storage",
-        type=int,
-        metavar="BYTES",
-        help="limit of the disk space that has a copy of the repository; default: unknown",
-    )
-    parser.add_argument("--server-arg", action="append", default=[], metavar="FLAG", help="an argument of tritonserver")
-    parser.add_argument("--health-request", metavar="FILE", help="spec.healthRequest.file")
-    parser.add_argument(
-        "--lacks", type=_names, default=[], metavar="A,B", help="backends that the server image doesn't have"
-    )
     parser.add_argument(
         "--model", type=_model, action="append", default=[], metavar="JSON", help="an item of spec.models"
     )
@@ -114,9 +93,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--view", type=Path, metavar="DIR", help="directory that becomes the repository with the fields of spec.models"
     )
     parser.add_argument("--links-to", metavar="DIR", help="where the server has the model repository, for --view")
-    parser.add_argument(
-        "--server-version", type=_version, metavar="2.51|24.10", help="the server's version; default: unknown"
-    )
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the report")
     parser.add_argument(
         "--containers",
@@ -131,14 +107,6 @@ def _model(text: str) -> tuple[str, dict[str, Any]]:
     """Returns the name and the fields in an item of spec.models."""
     item = json.loads(text)
     return item["name"], item["config"]
-
-
-def _version(text: str) -> versions.Version:
-    """Like `versions.parse`, but keeps its error message."""
-    try:
-        return versions.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _mounted() -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from triton_repository_check import load, overrides, placeholders
+from triton_repository_check.expected import NOTHING, Expected
 from triton_repository_check.findings import Finding, Severity, in_order
 from triton_repository_check.graph import loaded
 from triton_repository_check.model import Repository
@@ -37,9 +38,7 @@ from triton_repository_check.rules import (
     utils,
     warmup,
 )
-from triton_repository_check.rules.base import NOTHING, Checks, Expected, despite_faults
-
-__all__ = ["CHECKS", "CODES", "Expected", "check", "judge"]
+from triton_repository_check.rules.base import Checks, despite_faults
 
 _RULES = (
     answers, backends, batching, bls, calls, completion, config, contents, dtypes, ensemble, expected, layout, limits,

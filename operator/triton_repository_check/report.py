@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity, in_order
 from triton_repository_check.graph import EntrypointError, entrypoint, loaded
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.needs import shared_memory
-from triton_repository_check.rules.base import Expected
 from triton_repository_check.schema import ModelInstanceGroup
 from triton_repository_check.text import one_line
 

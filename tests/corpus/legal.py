@@ -11,7 +11,7 @@ from corpus.good import BY_NAME
 from corpus.good.repository import HEAD
 from support import onnx_file
 from support.mutations import Change, add, edit, move, recoded, remove, write
-from triton_repository_check.check_table import Expected
+from triton_repository_check.expected import Expected
 
 
 @dataclass(frozen=True)

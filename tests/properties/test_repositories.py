@@ -20,7 +20,8 @@ from corpus.good import GOOD
 from support import specs
 from support.profiles import SOAK, examples
 from triton_repository_check import overrides, places, server_flags, textformat
-from triton_repository_check.check_table import NOTHING, Expected, judge
+from triton_repository_check.check_table import judge
+from triton_repository_check.expected import NOTHING, Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.load import load
 from triton_repository_check.model import Model, Repository

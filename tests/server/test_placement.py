@@ -12,9 +12,9 @@ from model_images.support import Server, serving
 from support import onnx_file
 from triton_operator.probe import fetch
 from triton_operator.probe.placement import runs_on_cpu
+from triton_repository_check.expected import Expected
 from triton_repository_check.load import load
 from triton_repository_check.report import report
-from triton_repository_check.rules.base import Expected
 
 pytestmark = pytest.mark.server
 

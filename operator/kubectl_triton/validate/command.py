@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
 from typing import Any, TextIO
@@ -16,8 +16,9 @@ from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_operator.render import expectations
 from triton_operator.render import overrides as spec_models
-from triton_repository_check import formats, garbage_collection, overrides, server_flags, versions
-from triton_repository_check.check_table import CODES, Expected, judge
+from triton_repository_check import formats, garbage_collection, overrides, server_flags
+from triton_repository_check.check_table import CODES, judge
+from triton_repository_check.expected import OPTIONS, Expected, Option
 from triton_repository_check.files import Store
 from triton_repository_check.findings import Finding, Severity, in_order
 from triton_repository_check.load import load
@@ -34,16 +35,6 @@ class Unchecked(click.ClickException):
     exit_code = UNCHECKED
 
 
-class _Version(click.ParamType[versions.Version]):
-    name = "VERSION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> versions.Version:
-        try:
-            return value if isinstance(value, tuple) else versions.parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 class _Platform(click.ParamType[platforms.Platform]):
     name = "OS/ARCH[/VARIANT]"
 
@@ -54,27 +45,37 @@ class _Platform(click.ParamType[platforms.Platform]):
             self.fail(str(error), param, ctx)
 
 
-class _Bytes(click.ParamType[int]):
-    name = "QUANTITY"
+class _Setting(click.ParamType[Any]):
+    """The value of a setting of the check."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def __init__(self, option: Option) -> None:
+        self.name = option.metavar or "TEXT"
+        self._read: Callable[[str], Any] = _READ.get(option.name, option.read)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return int(quantity.parse(value))
+            return self._read(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class _Cores(click.ParamType[float]):
-    name = "CORES"
+def _bytes(text: str) -> int:
+    return int(quantity.parse(text))
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            cores = float(value)
-        except ValueError:
-            cores = math.nan
-        if not 0 < cores < math.inf:
-            self.fail(f"{value!r} is not a number above 0", param, ctx)
-        return cores
+
+_READ: Mapping[str, Callable[[str], Any]] = {"shared_memory": _bytes}
+"""What people write in another form than the operator."""
+
+
+def _settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of the check's settings."""
+    for option in reversed([option for option in OPTIONS if option.plugin]):
+        kind = str if option.many else _Setting(option)
+        add = click.option(
+            option.plugin, option.name, type=kind, multiple=option.many, metavar=option.metavar, help=option.help
+        )
+        command = add(command)
+    return command
 
 
 @click.command("validate")
@@ -87,15 +88,7 @@ class _Cores(click.ParamType[float]):
     help="Which of the images for several platforms. Default: linux/amd64 in a file, Docker's platform in Docker.",
 )
 @click.option("--spec", type=click.File(), help="File with a TritonModel, for its image, limits, flags and entrypoint.")
-@click.option("--entrypoint", default=None, help="The model that clients call.")
-@click.option("--load-models", default=None, metavar="A,B", help="Models that Triton loads. Default: all.")
-@click.option("--server-version", type=_Version(), default=None, help="Server version, e.g. 2.51, or release, 24.10.")
-@click.option("--cpus", type=_Cores(), default=None, help="The server's CPU limit in cores.")
-@click.option("--gpus", type=click.IntRange(min=0), default=None, help="Number of the server's GPUs.")
-@click.option("--shm-size", type=_Bytes(), default=None, help="Size of /dev/shm, e.g. 512Mi.")
-@click.option(
-    "--server-arg", multiple=True, metavar="FLAG", help="A flag as in spec.server.args, e.g. --model-config-name=edge."
-)
+@_settings
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True)
 @click.option(
     "--base", default=None, metavar="DIR", help="Directory of the models in the source tree, for --format sarif."
@@ -181,30 +174,12 @@ def _only_model(spec: TextIO) -> TritonModel:
     return models[0]
 
 
-def _expected(
-    model: TritonModel | None,
-    *,
-    entrypoint: str | None,
-    load_models: str | None,
-    server_version: versions.Version | None,
-    cpus: float | None,
-    gpus: int | None,
-    shm_size: int | None,
-    server_arg: tuple[str, ...],
-) -> Expected:
+def _expected(model: TritonModel | None, *, flags: tuple[str, ...], **options: Any) -> Expected:
     """Returns the expectations of the TritonModel, overridden by the options."""
-    arguments = (*(model.spec.server.args if model else ()), *server_arg)
-    options = {
-        "entrypoint": entrypoint,
-        "load_models": None if load_models is None else tuple(n for n in load_models.split(",") if n),
-        "server": server_version,
-        "cpus": cpus,
-        "gpus": gpus,
-        "shared_memory": shm_size,
-        "flags": server_flags.parse(arguments) if server_arg else None,
-    }
+    arguments = (*(model.spec.server.args if model else ()), *flags)
+    given = {**options, "flags": server_flags.parse(arguments) if flags else None}
     base = expectations.expected(model) if model else Expected()
-    return replace(base, **{k: v for k, v in options.items() if v is not None})  # type: ignore[arg-type]
+    return replace(base, **{name: value for name, value in given.items() if value is not None})
 
 
 def _with_server(

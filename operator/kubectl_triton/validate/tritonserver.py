@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import IO, cast
 
 from triton_repository_check import server_flags, view
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
-from triton_repository_check.rules.base import Expected
 
 CODES = {
     "TR901": "tritonserver rejects the model (--with-server)",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_repository_check import server_flags, versions
+from triton_repository_check.expected import OPTIONS, Expected
 from triton_repository_check.needs import MAX_NUMPY_THREADS
-from triton_repository_check.rules.base import Expected
 
 from . import load_models
 from .facts import Delivery
@@ -18,8 +19,7 @@ from .sizes import ephemeral_storage, gpus, shared_memory
 def expected(model: TritonModel) -> Expected:
     """Returns the input of `kubectl triton validate --spec`.
 
-    It has the values that `arguments` passes to the check in the pod, and the size of /dev/shm, which the check in the
-    pod measures.
+    It has the values that `arguments` passes to the check in the pod, and the size of /dev/shm, which that measures.
     """
     spec = model.spec
     cpu = (spec.server.resources.limits or {}).get("cpu")
@@ -28,7 +28,8 @@ def expected(model: TritonModel) -> Expected:
         load_models=tuple(spec.server.load_models),
         shared_memory=int(quantity.parse(shared_memory(spec))),
         gpus=gpus(spec),
-        cpus=None if cpu is None else float(quantity.parse(cpu)),
+        # Kubernetes takes a limit of 0 for no limit.
+        cpus=float(quantity.parse(cpu or 0)) or None,
         numpy_threads=_numpy_threads(model),
         flags=server_flags.parse(spec.server.args),
         storage=ephemeral_storage(spec) if spec.model_image.delivery == "Copy" else None,
@@ -55,17 +56,15 @@ def _adds_backends(model: TritonModel) -> bool:
 
 def arguments(model: TritonModel, delivery: Delivery) -> list[str]:
     """Returns the arguments of `triton_repository_check.check`."""
-    values = expected(model)
     storage = ephemeral_storage(model.spec) if delivery == "Copy" else None
+    values = replace(expected(model), storage=storage)
+    others = {
+        "load_models": load_models.check_flags(model),
+        "shared_memory": [],
+        "flags": [f"--server-arg={argument}" for argument in server_flags.relevant(model.spec.server.args)],
+    }
     return [
-        *([f"--entrypoint={values.entrypoint}"] if values.entrypoint else []),
-        *load_models.check_flags(model),
-        *([f"--gpus={values.gpus}"] if values.gpus is not None else []),
-        *([f"--cpus={values.cpus:g}"] if values.cpus is not None else []),
-        *([f"--numpy-threads={values.numpy_threads}"] if values.numpy_threads is not None else []),
-        *([f"--storage={storage}"] if storage is not None else []),
-        *(f"--server-arg={argument}" for argument in server_flags.relevant(model.spec.server.args)),
-        *([f"--health-request={values.health_request}"] if values.health_request else []),
-        *([f"--lacks={','.join(values.lacks)}"] if values.lacks else []),
-        *([f"--server-version={values.server[0]}.{values.server[1]}"] if values.server else []),
+        argument
+        for option in OPTIONS
+        for argument in others.get(option.name, option.arguments(getattr(values, option.name)))
     ]

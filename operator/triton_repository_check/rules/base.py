@@ -3,74 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from heapq import nsmallest
 from itertools import islice, pairwise
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.needs import pool_bytes
 from triton_repository_check.places import Node
 from triton_repository_check.schema import ModelInstanceGroup
-from triton_repository_check.server_flags import ServerFlags
-from triton_repository_check.versions import Version
 
 CODES = {
     "TR007": "a check can't judge a model",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What the pod expects of the repository, and the resources that the pod has."""
-
-    entrypoint: str | None = None
-    """spec.entrypoint."""
-    load_models: tuple[str, ...] = ()
-    """spec.server.loadModels; empty if Triton loads all models."""
-    shared_memory: int | None = None
-    """Size of /dev/shm in bytes; None if unknown."""
-    gpus: int | None = None
-    """Number of GPUs that Triton sees; None if unknown."""
-    cpus: float | None = None
-    """The server's CPU limit in cores; None if there is no limit or it is unknown."""
-    numpy_threads: int | None = None
-    """Threads that numpy starts in each process of a Python model: by default one for each core of the node; None if
-    unknown."""
-    flags: ServerFlags | None = None
-    """The server's flags; None if unknown."""
-    storage: int | None = None
-    """The server's limit of ephemeral storage in bytes, if that has a copy of the repository; None otherwise."""
-    server: Version | None = None
-    """The server's version; None if unknown."""
-    health_request: str | None = None
-    """spec.healthRequest.file."""
-    lacks: tuple[str, ...] = ()
-    """Backends that the server image certainly doesn't have."""
-
-    @property
-    def devices(self) -> int:
-        """The number of GPUs for estimates: 1 if unknown, since a KIND_GPU group has at least one instance."""
-        return 1 if self.gpus is None else self.gpus
-
-    @property
-    def pool_bytes(self) -> int:
-        """The first bytes of /dev/shm that each instance of a Python model takes."""
-        return pool_bytes(self.flags.region_bytes if self.flags else None, self.server)
-
-    @property
-    def config_name(self) -> str:
-        """The name of the configurations that the server reads before config.pbtxt; "" without it."""
-        return self.flags.config_name if self.flags else ""
-
-
 MAX_FINDINGS = 1000
 """Maximum number of findings of a check for each model. Nobody reads more, and millions take a minute."""
-
-NOTHING = Expected()
-"""No expectations: the checks look only at the repository."""
 
 Check = Callable[[Repository, Expected], Iterable[Finding]]
 Checks = tuple[tuple[str, Check], ...]

@@ -7,21 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import components, way
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import (
-    MAX_FINDINGS,
-    Checks,
-    Expected,
-    each_model,
-    error,
-    instead,
-    listed,
-    near,
-    warning,
-)
+from triton_repository_check.rules.base import MAX_FINDINGS, Checks, each_model, error, instead, listed, near, warning
 from triton_repository_check.rules.calls import certain, constants, keyword, literal
 from triton_repository_check.rules.kinds import Names
 from triton_repository_check.rules.source import may_complete_config, place, trees

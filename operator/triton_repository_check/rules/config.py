@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import MODEL_FILES, PLATFORMS, Model, Repository
 from triton_repository_check.placeholders import FATAL, finding, names
 from triton_repository_check.places import Node, written
 from triton_repository_check.rules.backends import PARAMETERS
-from triton_repository_check.rules.base import Checks, Expected, each_model, each_model_expected, error, note, warning
+from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, note, warning
 from triton_repository_check.versions import release, unknown
 
 CODES = {

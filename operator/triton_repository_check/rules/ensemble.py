@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_repository_check import placeholders
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import Link, ensemble_cycles, graph, is_decoupled
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import Checks, Expected, each_model, error, instead, listed, near, warning
+from triton_repository_check.rules.base import Checks, each_model, error, instead, listed, near, warning
 from triton_repository_check.rules.source import may_complete_config
 from triton_repository_check.schema import DataType, ModelConfig, type_name
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import EntrypointError, entrypoint, parts
 from triton_repository_check.model import Repository
-from triton_repository_check.rules.base import Checks, Expected, error, near, warning
+from triton_repository_check.rules.base import Checks, error, near, warning
 
 CODES = {
     "TR501": "spec.entrypoint isn't in the repository",

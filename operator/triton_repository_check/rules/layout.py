@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from triton_repository_check import placeholders
+from triton_repository_check.expected import Expected
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import (
@@ -23,7 +24,6 @@ from triton_repository_check.model import (
 )
 from triton_repository_check.rules.base import (
     Checks,
-    Expected,
     each_model,
     each_model_expected,
     error,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, isfinite
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.graph import loaded
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.needs import POOL_THREADS, instances, pools, python_instances, shared_memory
 from triton_repository_check.needs import threads as estimate
-from triton_repository_check.rules.base import Checks, Expected, each_model_expected, error, note, on_cpu, warning
+from triton_repository_check.rules.base import Checks, each_model_expected, error, note, on_cpu, warning
 
 CODES = {
     "TR504": "too little shared memory",

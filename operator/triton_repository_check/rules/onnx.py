@@ -6,19 +6,12 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.onnx import Network, Tensor
-from triton_repository_check.rules.base import (
-    Checks,
-    Expected,
-    each_model,
-    each_model_expected,
-    error,
-    instead,
-    warning,
-)
+from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, instead, warning
 from triton_repository_check.schema import type_name
 from triton_repository_check.versions import onnx_of
 

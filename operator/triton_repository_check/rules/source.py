@@ -12,10 +12,11 @@ import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node, at
-from triton_repository_check.rules.base import Checks, Expected, each_model, each_model_expected, error, warning
+from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, warning
 from triton_repository_check.versions import python_of
 
 CODES = {

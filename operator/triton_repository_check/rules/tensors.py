@@ -6,21 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from triton_repository_check import placeholders
+from triton_repository_check.expected import Expected
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.needs import product
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import (
-    Checks,
-    Expected,
-    each_model,
-    each_model_expected,
-    error,
-    listed,
-    note,
-    warning,
-)
+from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, listed, note, warning
 from triton_repository_check.rules.source import may_complete_config
 from triton_repository_check.schema import DataType, ModelInstanceGroup
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from corpus.good import BY_NAME
 from support.mutations import Change
-from triton_repository_check.check_table import Expected
+from triton_repository_check.expected import Expected
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repository_check.check_table import Expected
+from triton_repository_check.expected import Expected
 from triton_repository_check.server_flags import ServerFlags
 
 SERVER = (2, 51)

@@ -10,7 +10,7 @@ import pytest
 
 from kubectl_triton.validate import tritonserver
 from kubectl_triton.validate.tritonserver import DockerError, Refusal, Start, findings, flags, limits, refusals, started
-from triton_repository_check.check_table import Expected
+from triton_repository_check.expected import Expected
 from triton_repository_check.server_flags import parse
 
 HEAD = 'I1121 16:32:49.078382 1 model_lifecycle.cc:472] "loading: pre:1"\n'

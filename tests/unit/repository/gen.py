@@ -6,7 +6,8 @@ from pathlib import Path
 
 from support import onnx_file
 from support.mutations import Change, write
-from triton_repository_check.check_table import Expected, judge
+from triton_repository_check.check_table import judge
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.load import load
 

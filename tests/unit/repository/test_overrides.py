@@ -12,7 +12,8 @@ import pytest
 from support.mutations import add, edit, remove, write
 from triton_repository_check import overrides, textformat, view
 from triton_repository_check.check import main
-from triton_repository_check.check_table import Expected, judge
+from triton_repository_check.check_table import judge
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.load import load
 from triton_repository_check.model import Model

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from support.mutations import remove
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.load import load
 from triton_repository_check.report import ModelLine, Report, limit, parse, render, report
-from triton_repository_check.rules.base import Expected
 from unit.repository.gen import findings, good
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from corpus.good import BY_NAME
 from support.mutations import edit
-from triton_repository_check.check_table import Expected, judge
+from triton_repository_check.check_table import judge
+from triton_repository_check.expected import Expected
 from triton_repository_check.load import load
 from triton_repository_check.server_flags import ServerFlags, arguments, parse, relevant
 
