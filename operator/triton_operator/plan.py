@@ -40,15 +40,17 @@ _ADDED = {"protocol": "TCP", "action": "replace"}
 
 @dataclass(frozen=True)
 class Apply:
-    """Apply `desired`. `live` is the current object; None if there is none."""
+    """Apply `desired`. `live` is the current object; None if there is none.
+
+    - `handover`: applied first, by another field manager, to keep the value of a field that the operator stops writing.
+    - `port_cleanup`: merged first, to remove values of others that conflict with ours.
+    """
 
     desired: dict[str, Any]
     live: Object | None
     why: str
     handover: dict[str, Any] | None = None
-    """Applied first, by another field manager, to keep the value of a field that the operator stops writing."""
     port_cleanup: dict[str, Any] | None = None
-    """Merged first, to remove values of others that conflict with ours."""
 
 
 @dataclass(frozen=True)

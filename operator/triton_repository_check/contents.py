@@ -33,13 +33,15 @@ _SCRIPT = re.compile(r"(?:.*/)?constants\.pkl|(?:[^/]*/)?model\.json")
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a model file says about itself."""
+    """What a model file says about itself.
+
+    - `problem`: why the backend can't load the file; empty if it may load it.
+    - `sure`: whether the problem is certain.
+    """
 
     problem: str = ""
-    """Why the backend can't load the file; empty if it may load it."""
     remedy: str = ""
     sure: bool = True
-    """Whether the problem is certain."""
 
 
 def read(backend: str, path: str, platform: str, file: IO[bytes], size: int) -> Contents | None:

@@ -19,31 +19,33 @@ from triton_repository_check.versions import Version
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the pod expects of the repository, and the resources that the pod has."""
+    """What the pod expects of the repository, and the resources that the pod has.
+
+    - `entrypoint`: spec.entrypoint.
+    - `load_models`: spec.server.loadModels; empty if Triton loads all models.
+    - `gpus`: number of GPUs that Triton sees; None if unknown.
+    - `cpus`: the server's CPU limit in cores; None if there is no limit or it is unknown.
+    - `numpy_threads`: threads that numpy starts in each process of a Python model: by default one for each core of the
+      node; None if unknown.
+    - `storage`: the server's limit of ephemeral storage in bytes, if that has a copy of the repository; None otherwise.
+    - `shared_memory`: size of /dev/shm in bytes; None if unknown.
+    - `flags`: the server's flags; None if unknown.
+    - `health_request`: spec.healthRequest.file.
+    - `lacks`: backends that the server image certainly doesn't have.
+    - `server`: the server's version; None if unknown.
+    """
 
     entrypoint: str | None = None
-    """spec.entrypoint."""
     load_models: tuple[str, ...] = ()
-    """spec.server.loadModels; empty if Triton loads all models."""
     gpus: int | None = None
-    """Number of GPUs that Triton sees; None if unknown."""
     cpus: float | None = None
-    """The server's CPU limit in cores; None if there is no limit or it is unknown."""
     numpy_threads: int | None = None
-    """Threads that numpy starts in each process of a Python model: by default one for each core of the node; None if
-    unknown."""
     storage: int | None = None
-    """The server's limit of ephemeral storage in bytes, if that has a copy of the repository; None otherwise."""
     shared_memory: int | None = None
-    """Size of /dev/shm in bytes; None if unknown."""
     flags: ServerFlags | None = None
-    """The server's flags; None if unknown."""
     health_request: str | None = None
-    """spec.healthRequest.file."""
     lacks: tuple[str, ...] = ()
-    """Backends that the server image certainly doesn't have."""
     server: Version | None = None
-    """The server's version; None if unknown."""
 
     @property
     def devices(self) -> int:

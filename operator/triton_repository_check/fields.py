@@ -16,20 +16,22 @@ _SIMPLE = {b"a": 7, b"b": 8, b"f": 12, b"n": 10, b"r": 13, b"t": 9, b"v": 11, b"
 
 @dataclass(slots=True)
 class Field:
-    """A copy of a field's descriptor, because each access to the descriptor takes as long as parsing the field."""
+    """A copy of a field's descriptor, because each access to the descriptor takes as long as parsing the field.
+
+    - `maps_messages`: whether it is a map to messages.
+    - `inner`: the name of the message that it contains; empty for a scalar.
+    - `enum`: names and numbers of an enum's values; empty for other fields.
+    """
 
     name: str
     kind: int
     repeated: bool
     is_map: bool
     maps_messages: bool
-    """Whether it is a map to messages."""
     oneof: str
     is_bytes: bool
     inner: str
-    """The name of the message that it contains; empty for a scalar."""
     enum: dict[str, int]
-    """Names and numbers of an enum's values; empty for other fields."""
 
 
 _KNOWN: dict[str, dict[str, Field]] = {}

@@ -35,23 +35,28 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, a directory or a link."""
+    """A file, a directory or a link.
+
+    - `size`: size of a file in bytes.
+    - `target`: the target of a link, unresolved.
+    - `readable`: whether the user of the check, or the servers' user if it is in an image, may read the file or
+      directory.
+    """
 
     kind: FileKind
     size: int = 0
-    """Size of a file in bytes."""
     target: str = ""
-    """The target of a link, unresolved."""
     readable: bool = True
-    """Whether the user of the check, or the servers' user if it is in an image, may read the file or directory."""
     executable: bool = True
 
 
 class Store(Protocol):
-    """The storage of a repository. No method follows a link."""
+    """The storage of a repository. No method follows a link.
+
+    - `root`: the absolute path of the repository. Absolute links below it stay inside the repository.
+    """
 
     root: str
-    """The absolute path of the repository. Absolute links below it stay inside the repository."""
 
     def entry(self, path: str) -> Entry:
         """Returns the entry at `path`. Raises OSError."""

@@ -27,14 +27,16 @@ _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a check. `line` and `column` count from 1; None if the finding has no position."""
+    """One result of a check. `line` and `column` count from 1; None if the finding has no position.
+
+    - `code`: `TR` and three digits; listed in `check_table.CODES`. It is stable.
+    - `file`: path relative to the repository, with `/`. `.` is the repository itself. Or a field of the TritonModel:
+      `spec.models[preprocess].config.max_batch_size`.
+    """
 
     code: str
-    """`TR` and three digits; listed in `check_table.CODES`. It is stable."""
     severity: Severity
     file: str
-    """Path relative to the repository, with `/`. `.` is the repository itself. Or a field of the TritonModel:
-    `spec.models[preprocess].config.max_batch_size`."""
     line: int | None
     column: int | None
     message: str

@@ -27,12 +27,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Graph:
-    """An ensemble's tensors, and the steps that write and read them."""
+    """An ensemble's tensors, and the steps that write and read them.
+
+    - `inputs`: the ensemble's declared inputs.
+    - `outputs`: its declared outputs.
+    """
 
     inputs: frozenset[str]
-    """The ensemble's declared inputs."""
     outputs: frozenset[str]
-    """Its declared outputs."""
     reads: tuple[Link, ...]
     writes: tuple[Link, ...]
 

@@ -99,67 +99,74 @@ def environment(config: Any, directory: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A file under warmup/ or initial_state/ that contains a tensor."""
+    """A file under warmup/ or initial_state/ that contains a tensor.
+
+    - `size`: size in bytes.
+    - `strings`: number of strings, each after its length in 4 bytes; None if the content isn't in this format.
+    """
 
     size: int
-    """Size in bytes."""
     strings: int | None = None
-    """Number of strings, each after its length in 4 bytes; None if the content isn't in this format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The names of classes, one a line."""
+    """The names of classes, one a line.
+
+    - `count`: number of lines; None if the file is too large to count them.
+    - `fault`: what is wrong with the text.
+    """
 
     count: int | None
-    """Number of lines; None if the file is too large to count them."""
     fault: str = ""
-    """What is wrong with the text."""
     remedy: str = ""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A directory of the repository. Triton treats each of them as a model."""
+    """A directory of the repository. Triton treats each of them as a model.
+
+    - `name`: the directory's name, which is the name of the model in Triton.
+    - `directory`: path relative to the repository.
+    - `config`: the parsed `ModelConfig`; None if config.pbtxt is missing or can't be parsed.
+    - `config_path`: path of config.pbtxt relative to the repository, even if it doesn't exist.
+    - `has_config`: whether config.pbtxt exists, even if it is invalid.
+    - `folders`: the directories of the model, usually its versions, and the names of their entries.
+    - `files`: the names of the model's entries that are not directories.
+    - `sources`: the Python model files: path relative to the repository → text.
+    - `networks`: the ONNX model files: path relative to the repository → its interface, or why it isn't an ONNX model.
+    - `contents`: what other model files say about themselves: path relative to the model → contents.
+    - `data`: the files of warmup/ and initial_state/ by path relative to the model, e.g. `warmup/image`.
+    - `named`: the entries at the paths of the configuration and of model files, by path relative to the model.
+    - `pointers`: the paths in `named` that are Git LFS pointers.
+    - `labels`: the label files that can be read, by path relative to the model.
+    - `closed`: versions with unknown content: links that lead out of the repository, and unreadable directories.
+    - `unread`: whether the model's directory is a link that leads out of the repository, so that its content is
+      unknown.
+    - `unfilled`: the strings of config.pbtxt with a placeholder of a template: the field's name and its position.
+    - `where`: the positions of the values in config.pbtxt, or in the spec.
+    - `replaced`: the fields of `config` that spec.models sets.
+    """
 
     name: str
-    """The directory's name, which is the name of the model in Triton."""
     directory: str
-    """Path relative to the repository."""
     config: Any
-    """The parsed `ModelConfig`; None if config.pbtxt is missing or can't be parsed."""
     config_path: str
-    """Path of config.pbtxt relative to the repository, even if it doesn't exist."""
     has_config: bool = True
-    """Whether config.pbtxt exists, even if it is invalid."""
     folders: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The directories of the model, usually its versions, and the names of their entries."""
     files: frozenset[str] = frozenset()
-    """The names of the model's entries that are not directories."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The Python model files: path relative to the repository → text."""
     networks: Mapping[str, Network | str] = field(default_factory=dict)
-    """The ONNX model files: path relative to the repository → its interface, or why it isn't an ONNX model."""
     contents: Mapping[str, Contents] = field(default_factory=dict)
-    """What other model files say about themselves: path relative to the model → contents."""
     data: Mapping[str, Data] = field(default_factory=dict)
-    """The files of warmup/ and initial_state/ by path relative to the model, e.g. `warmup/image`."""
     named: Mapping[str, Entry] = field(default_factory=dict)
-    """The entries at the paths of the configuration and of model files, by path relative to the model."""
     pointers: frozenset[str] = frozenset()
-    """The paths in `named` that are Git LFS pointers."""
     labels: Mapping[str, Labels] = field(default_factory=dict)
-    """The label files that can be read, by path relative to the model."""
     closed: frozenset[str] = frozenset()
-    """Versions with unknown content: links that lead out of the repository, and unreadable directories."""
     unread: bool = False
-    """Whether the model's directory is a link that leads out of the repository, so that its content is unknown."""
     unfilled: tuple[tuple[str, Node], ...] = ()
-    """The strings of config.pbtxt with a placeholder of a template: the field's name and its position."""
     where: Node = field(default_factory=lambda: at(1, 1))
-    """The positions of the values in config.pbtxt, or in the spec."""
     replaced: tuple[str, ...] = ()
-    """The fields of `config` that spec.models sets."""
 
     @cached_property
     def versions(self) -> tuple[int, ...]:
@@ -245,19 +252,21 @@ class Model:
 
 @dataclass(frozen=True)
 class Repository:
-    """A directory of models."""
+    """A directory of models.
+
+    - `path`: the path from the caller.
+    - `models`: the models by directory name, sorted.
+    - `files`: the names of its entries that are not directories.
+    - `below`: directories below it that contain models, relative to the repository; empty if the repository has models.
+    - `is_model`: whether the path is a model, so one level too low.
+    - `request_fault`: why the file of spec.healthRequest isn't JSON; empty if it is, or needn't be.
+    - `size`: the sum of its files in bytes; None if it wasn't measured.
+    """
 
     path: str
-    """The path from the caller."""
     models: Mapping[str, Model]
-    """The models by directory name, sorted."""
     files: frozenset[str] = frozenset()
-    """The names of its entries that are not directories."""
     below: tuple[str, ...] = ()
-    """Directories below it that contain models, relative to the repository; empty if the repository has models."""
     is_model: bool = False
-    """Whether the path is a model, so one level too low."""
     request_fault: str = ""
-    """Why the file of spec.healthRequest isn't JSON; empty if it is, or needn't be."""
     size: int | None = None
-    """The sum of its files in bytes; None if it wasn't measured."""

@@ -48,32 +48,37 @@ class TooManyFieldsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or output of the network."""
+    """An input or output of the network.
+
+    - `data_type`: Triton's type name, e.g. TYPE_FP32; empty if Triton doesn't have the type, or if it isn't a tensor.
+    - `dims`: the shape with the batch dimension; -1 is a variable dimension. None if the file declares no shape.
+    - `is_tensor`: false for a sequence, a map or an optional, which Triton doesn't support.
+    """
 
     name: str
     data_type: str
-    """Triton's type name, e.g. TYPE_FP32; empty if Triton doesn't have the type, or if it isn't a tensor."""
     dims: tuple[int, ...] | None
-    """The shape with the batch dimension; -1 is a variable dimension. None if the file declares no shape."""
     is_tensor: bool = True
-    """False for a sequence, a map or an optional, which Triton doesn't support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The interface of an ONNX file."""
+    """The interface of an ONNX file.
+
+    - `inputs`: the inputs without a default value in the file. Each request needs them.
+    - `defaults`: inputs with a default value in the file, which a request may override.
+    - `external`: the files with external weights, relative to the directory of the ONNX file, and the bytes that each
+      needs.
+    - `ir_version`: the version of the file format; 0 if the file doesn't contain it.
+    - `opset`: the version of the standard operators; 0 if the file doesn't contain it.
+    """
 
     inputs: tuple[Tensor, ...]
-    """The inputs without a default value in the file. Each request needs them."""
     outputs: tuple[Tensor, ...]
     defaults: tuple[Tensor, ...] = ()
-    """Inputs with a default value in the file, which a request may override."""
     external: Mapping[str, int] = field(default_factory=dict)
-    """The files with external weights, relative to the directory of the ONNX file, and the bytes that each needs."""
     ir_version: int = 0
-    """The version of the file format; 0 if the file doesn't contain it."""
     opset: int = 0
-    """The version of the standard operators; 0 if the file doesn't contain it."""
 
 
 class _Source:

@@ -35,35 +35,40 @@ _MODELS_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """A model in the report."""
+    """A model in the report.
+
+    - `decoupled`: whether Triton's latency of it may end before its last response; None if an older check made the
+      report.
+    - `gpu`: whether Triton puts it on a GPU of the server unless it sees none. An older check doesn't say so.
+    """
 
     name: str
     versions: tuple[int, ...]
     ensemble: bool
     decoupled: bool | None = False
-    """Whether Triton's latency of it may end before its last response; None if an older check made the report."""
     gpu: bool = False
-    """Whether Triton puts it on a GPU of the server unless it sees none. An older check doesn't say so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The models and findings of a repository."""
+    """The models and findings of a repository.
+
+    - `ok`: whether there are no errors. Warnings don't count.
+    - `model_count`: number of all models of the repository. `models` may have fewer if the report is truncated.
+    - `need`: estimate of the shared memory that the models need, in bytes.
+    - `have`: shared memory of the pod in bytes; -1 if unknown.
+    - `findings`: errors first.
+    - `truncated`: number of findings that are left out.
+    """
 
     ok: bool
-    """Whether there are no errors. Warnings don't count."""
     entrypoint: str | None
     models: tuple[ModelLine, ...]
     model_count: int
-    """Number of all models of the repository. `models` may have fewer if the report is truncated."""
     need: int
-    """Estimate of the shared memory that the models need, in bytes."""
     have: int
-    """Shared memory of the pod in bytes; -1 if unknown."""
     findings: tuple[Finding, ...]
-    """Errors first."""
     truncated: int
-    """Number of findings that are left out."""
 
 
 def _is_measured_too_short(model: Model) -> bool:

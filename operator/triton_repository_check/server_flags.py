@@ -23,23 +23,25 @@ _NAME = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class ServerFlags:
-    """What the flags say. Without a flag a field has Triton's default."""
+    """What the flags say. Without a flag a field has Triton's default.
+
+    - `config_name`: the name of the configurations that the server reads before config.pbtxt.
+    - `completion`: whether the server completes configurations.
+    - `response_cache`: whether the server has a response cache.
+    - `region_bytes`: first size of the region in /dev/shm of each instance of a Python model; None without the flag.
+    - `pool_threads`: threads that the server starts for each instance of a Python model; None without the flag.
+    - `rate_limiter`: whether the server obeys rate_limiter in config.pbtxt.
+    - `resources`: the number of each resource for rate_limiter, on the device that has most. Empty without the flag:
+      then there are as many as the models need.
+    """
 
     config_name: str = ""
-    """The name of the configurations that the server reads before config.pbtxt."""
     completion: bool = True
-    """Whether the server completes configurations."""
     response_cache: bool = False
-    """Whether the server has a response cache."""
     region_bytes: int | None = None
-    """First size of the region in /dev/shm of each instance of a Python model; None without the flag."""
     pool_threads: int | None = None
-    """Threads that the server starts for each instance of a Python model; None without the flag."""
     rate_limiter: bool = False
-    """Whether the server obeys rate_limiter in config.pbtxt."""
     resources: Mapping[str, int] = field(default_factory=dict)
-    """The number of each resource for rate_limiter, on the device that has most. Empty without the flag: then there are
-    as many as the models need."""
 
 
 def parse(arguments: Iterable[str]) -> ServerFlags:

@@ -54,30 +54,34 @@ class DockerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The server's error for a model that it doesn't serve."""
+    """The server's error for a model that it doesn't serve.
+
+    - `model`: empty if the server doesn't name it.
+    - `early`: whether the server reported it when it read the configuration, before it loaded models.
+    """
 
     model: str
-    """Empty if the server doesn't name it."""
     reason: str
     early: bool
-    """Whether the server reported it when it read the configuration, before it loaded models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The result of a start."""
+    """The result of a start.
+
+    - `ready`: whether all models were ready in time.
+    - `ended`: whether the server exited. If it is neither ready nor ended, it hangs.
+    - `refusals`: the first error of each model, without errors that are consequences of others.
+    - `address`: host:port of the server's HTTP endpoint.
+    - `numpy`: the version of numpy in a server that is ready; empty if it has none.
+    """
 
     ready: bool
-    """Whether all models were ready in time."""
     ended: bool
-    """Whether the server exited. If it is neither ready nor ended, it hangs."""
     refusals: tuple[Refusal, ...]
-    """The first error of each model, without errors that are consequences of others."""
     log: str
     address: str = ""
-    """host:port of the server's HTTP endpoint."""
     numpy: str = ""
-    """The version of numpy in a server that is ready; empty if it has none."""
 
 
 def flags(expected: Expected) -> list[str]:

@@ -70,14 +70,16 @@ _LONG = (
 
 @dataclass(slots=True)
 class File:
-    """A regular file: `size` bytes of `source` at `start`."""
+    """A regular file: `size` bytes of `source` at `start`.
+
+    - `executable`: whether the servers' user may read or execute it.
+    """
 
     source: IO[bytes]
     start: int
     size: int
     readable: bool = True
     executable: bool = False
-    """Whether the servers' user may read or execute it."""
 
 
 @dataclass(slots=True)
@@ -94,11 +96,10 @@ class Special:
 
 @dataclass(slots=True)
 class Folder:
-    """A directory."""
+    """A directory. `readable`: whether the servers' user may list it and open its files."""
 
     held: dict[str, Node] = field(default_factory=dict)
     readable: bool = True
-    """Whether the servers' user may list it and open its files."""
 
 
 Node: TypeAlias = File | Link | Special | Folder

@@ -11,16 +11,18 @@ from . import names
 
 @dataclass(frozen=True)
 class Kind:
-    """A Kubernetes kind and its names in the API."""
+    """A Kubernetes kind and its names in the API.
+
+    - `optional`: whether a cluster may lack the kind, because its CRD belongs to another operator.
+    - `marks`: the prefix of the labels and annotations that the kind's controller sets on its objects.
+    """
 
     group: str
     version: str
     kind: str
     plural: str
     optional: bool = False
-    """Whether a cluster may lack the kind, because its CRD belongs to another operator."""
     marks: str = ""
-    """The prefix of the labels and annotations that the kind's controller sets on its objects."""
 
     @property
     def api_version(self) -> str:

@@ -13,12 +13,14 @@ LabelSelector = Mapping[str, Any]
 
 
 class Series(NamedTuple):
-    """A metric of a server, and the labels of those of its series that count."""
+    """A metric of a server, and the labels of those of its series that count.
+
+    - `renamed`: the metric's name in newer servers; some expose both.
+    """
 
     metric: str
     labels: tuple[tuple[str, str], ...] = ()
     renamed: str = ""
-    """The metric's name in newer servers; some expose both."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,12 +95,14 @@ class Installed:
 
 @dataclass(frozen=True, order=True)
 class ServerFault:
-    """A model on one server that answers nothing, by the alerts ServerFails and ServerHangs."""
+    """A model on one server that answers nothing, by the alerts ServerFails and ServerHangs.
+
+    - `hangs`: requests wait, and it executes none. Otherwise it answers every request with an error.
+    """
 
     pod: str
     model: str
     hangs: bool
-    """Requests wait, and it executes none. Otherwise it answers every request with an error."""
 
 
 @dataclass(frozen=True)

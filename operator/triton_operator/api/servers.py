@@ -29,20 +29,22 @@ Uncounted = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class ServerAnswers:
-    """The last answers of a TritonModel's servers."""
+    """The last answers of a TritonModel's servers.
+
+    - `indexes`: pod name → models, also unloaded ones, for the servers with a usable answer.
+    - `unusable`: pod name → why the server's answer can't be used.
+    - `pending`: whether a server hasn't been polled since it started or since its readiness changed.
+    - `on_cpu`: pod name → a model that Triton runs on the CPU, and would run on a GPU if it saw one.
+    - `not_ready`: pod whose readiness probe has failed → whether its server says itself, at once, that it isn't ready;
+      None before it has answered that.
+    """
 
     indexes: Mapping[str, Index] = field(default_factory=dict)
-    """Pod name → models, also unloaded ones, for the servers with a usable answer."""
     unusable: Mapping[str, str] = field(default_factory=dict)
-    """Pod name → why the server's answer can't be used."""
     pending: bool = False
-    """Whether a server hasn't been polled since it started or since its readiness changed."""
     uncounted: Uncounted = ()
     on_cpu: Mapping[str, str] = field(default_factory=dict)
-    """Pod name → a model that Triton runs on the CPU, and would run on a GPU if it saw one."""
     not_ready: Mapping[str, bool | None] = field(default_factory=dict)
-    """Pod whose readiness probe has failed → whether its server says itself, at once, that it isn't ready; None before
-    it has answered that."""
 
 
 @dataclass(frozen=True)

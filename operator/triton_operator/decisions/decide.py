@@ -40,10 +40,9 @@ from .steps import (
 class ChosenGroup:
     """The decision about one group of servers.
 
-    Attributes:
-        group: the group, with the desired pod template.
-        facts: what the spec leaves open.
-        load: the decision about the models of its running servers.
+    - `group`: the group, with the desired pod template.
+    - `facts`: what the spec leaves open.
+    - `load`: the decision about the models of its running servers.
     """
 
     group: Group
@@ -55,15 +54,14 @@ class ChosenGroup:
 class Decision:
     """What one reconcile does.
 
-    Attributes:
-        groups: the decisions about the groups of servers, in their order.
-        desired: the objects that the TritonModel should have.
-        left_out: the fields that they would have if the cluster knew them, by kind.
-        scale: how the operator scales the servers itself; None if the engine leaves that to its object.
-        repair: the decision about a server that doesn't answer.
-        contested: the planned writes, and what of them waits.
-        memory: what to remember if nothing is done.
-        steps: what to do, in this order.
+    - `groups`: the decisions about the groups of servers, in their order.
+    - `desired`: the objects that the TritonModel should have.
+    - `left_out`: the fields that they would have if the cluster knew them, by kind.
+    - `scale`: how the operator scales the servers itself; None if the engine leaves that to its object.
+    - `repair`: the decision about a server that doesn't answer.
+    - `contested`: the planned writes, and what of them waits.
+    - `memory`: what to remember if nothing is done.
+    - `steps`: what to do, in this order.
     """
 
     groups: tuple[ChosenGroup, ...]

@@ -27,12 +27,11 @@ Object = dict[str, Any]
 class Cluster:
     """What the operator knows of the cluster. It is polled in the background.
 
-    Attributes:
-        capabilities: its version and optional kinds.
-        delivery: the delivery of a new Deployment with `delivery: Auto`.
-        installed: its monitoring.
-        prometheus: the URL of a Prometheus to query instead of the cluster's; "" without.
-        refused_kinds: the kinds that the operator can't read, each with the API server's answer.
+    - `capabilities`: its version and optional kinds.
+    - `delivery`: the delivery of a new Deployment with `delivery: Auto`.
+    - `installed`: its monitoring.
+    - `prometheus`: the URL of a Prometheus to query instead of the cluster's; "" without.
+    - `refused_kinds`: the kinds that the operator can't read, each with the API server's answer.
     """
 
     capabilities: Capabilities = field(default_factory=Capabilities)
@@ -46,24 +45,23 @@ class Cluster:
 class Snapshot:
     """What the store, the prober and the cluster say about one TritonModel.
 
-    Attributes:
-        raw: the TritonModel as the API server has it; `model` is the same.
-        before: its status.
-        requested: the thresholds in its annotations.
-        children: the objects that it owns.
-        groups: its groups of servers, each with the pod template of its live Deployment. The Deployment may have lost
-            its owner reference. The first group is the one that every TritonModel has.
-        ending: the pods of no group that it still has.
-        lost: owned objects that have lost their label, so that no watch reports them.
-        unreadable: the problem of each kind that the operator can't read.
-        facts: the facts of a new pod template: settings, the cluster's capabilities, and what is known of the model.
-        installed: the cluster's monitoring; None without, or where spec.monitoring doesn't want it.
-        answer: the last answer of the Prometheus that scrapes the servers; None without one.
-        servers: the last answers of the servers.
-        histories: the servers' counters, by pod; None if the engine reads none.
-        changes: uid of a server → what has become of the change of its models.
-        time: the time of the snapshot, by this machine's clock.
-        refused_if_new: what is wrong with the spec with which the servers run, as words; "" if nothing is.
+    - `raw`: the TritonModel as the API server has it; `model` is the same.
+    - `before`: its status.
+    - `requested`: the thresholds in its annotations.
+    - `children`: the objects that it owns.
+    - `groups`: its groups of servers, each with the pod template of its live Deployment. The Deployment may have lost
+      its owner reference. The first group is the one that every TritonModel has.
+    - `ending`: the pods of no group that it still has.
+    - `lost`: owned objects that have lost their label, so that no watch reports them.
+    - `unreadable`: the problem of each kind that the operator can't read.
+    - `facts`: the facts of a new pod template: settings, the cluster's capabilities, and what is known of the model.
+    - `installed`: the cluster's monitoring; None without, or where spec.monitoring doesn't want it.
+    - `answer`: the last answer of the Prometheus that scrapes the servers; None without one.
+    - `servers`: the last answers of the servers.
+    - `histories`: the servers' counters, by pod; None if the engine reads none.
+    - `changes`: uid of a server → what has become of the change of its models.
+    - `time`: the time of the snapshot, by this machine's clock.
+    - `refused_if_new`: what is wrong with the spec with which the servers run, as words; "" if nothing is.
     """
 
     model: TritonModel

@@ -28,12 +28,12 @@ class IndexAnswer:
 
     - `index`: the models that should be loaded.
     - `all_ready`: whether the server lists a model, and all models in `index` are READY.
+    - `unloaded`: the models that a client or the operator has unloaded.
     """
 
     index: Index
     all_ready: bool
     unloaded: Index = ()
-    """The models that a client or the operator has unloaded."""
 
 
 async def repository_index(client: HttpClient, address: str) -> IndexAnswer:

@@ -32,9 +32,8 @@ class SnapshotReader:
 
     Sends no request. Safe to use from several threads, with one thread at a time for each key.
 
-    Attributes:
-        defaults: the facts for a TritonModel that isn't deployed yet.
-        clock: returns the time.
+    - `defaults`: the facts for a TritonModel that isn't deployed yet.
+    - `clock`: returns the time.
     """
 
     def __init__(self, store: Store, prober: Prober, defaults: Facts, clock: Callable[[], datetime]) -> None:

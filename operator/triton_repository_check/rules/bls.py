@@ -26,15 +26,17 @@ CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a model whose name the source contains."""
+    """A request to a model whose name the source contains.
+
+    - `named`: where the source names the model.
+    - `always`: whether each request to the calling model reaches it.
+    """
 
     file: str
     target: str
     named: ast.expr
-    """Where the source names the model."""
     call: ast.Call
     always: bool
-    """Whether each request to the calling model reaches it."""
     texts: dict[str, str]
     names: Names
 

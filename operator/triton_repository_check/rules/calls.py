@@ -34,13 +34,15 @@ _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call in the source that names a tensor."""
+    """A call in the source that names a tensor.
+
+    - `name`: None if the source computes the name.
+    - `used`: whether execute certainly uses an attribute of the result, which raises an exception on None.
+    """
 
     name: str | None
-    """None if the source computes the name."""
     node: ast.expr
     used: bool = False
-    """Whether execute certainly uses an attribute of the result, which raises an exception on None."""
 
 
 def names(repository: Repository, model: Model) -> Iterator[Finding]:

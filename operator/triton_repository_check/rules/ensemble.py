@@ -225,12 +225,14 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The declaration of an ensemble's tensor, by the ensemble or by a step's model."""
+    """The declaration of an ensemble's tensor, by the ensemble or by a step's model.
+
+    - `full`: the dims, with the batch dimension if the model has one.
+    """
 
     data_type: int
     dims: tuple[int, ...]
     full: tuple[int, ...]
-    """The dims, with the batch dimension if the model has one."""
     whose: str
 
 
