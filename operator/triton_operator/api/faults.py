@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from .plain_yaml import Written
+
 TEXT, WHOLE, NUMBER, BOOLEAN, LIST, MAP = "text", "a whole number", "a number", "true or false", "a list", "a map"
 QUANTITY = "a quantity"
 _TYPES = {
@@ -35,7 +37,7 @@ class Fault(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        return f"{self.path}: {self.message}" if self.path else self.message
 
 
 def of(error: ValidationError) -> list[Fault]:
@@ -115,7 +117,7 @@ def _is_literal(text: str) -> bool:
 
 
 def _short(value: float) -> str:
-    text = json.dumps(value)
+    text = value.text if isinstance(value, Written) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

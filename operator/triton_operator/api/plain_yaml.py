@@ -27,6 +27,17 @@ _RESOLVERS = (
 )  # fmt: skip
 
 
+class Written(float):
+    """A number that isn't whole, or not written so, with its text in the file: 1e3 is meant as text more often."""
+
+    def __new__(cls, text: str) -> Written:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+
 class KubectlLoader(yaml.SafeLoader):
     """Reads YAML into JSON values as kubectl does. Raises yaml.YAMLError for what JSON doesn't have."""
 
@@ -60,7 +71,7 @@ class KubectlLoader(yaml.SafeLoader):
         text = str(self.construct_scalar(node)).replace("_", "")
         if text.lstrip("-+.")[:1].isalpha():
             raise ConstructorError(None, None, f"{text} is no number in JSON: quote it", node.start_mark)
-        number = float(text)
+        number = Written(text)
         return number if math.isfinite(number) else text
 
 
@@ -80,6 +91,7 @@ class PlainDumper(yaml.SafeDumper):
         return True
 
 
+PlainDumper.add_representer(Written, PlainDumper.represent_float)
 for _name, _form, _first in _RESOLVERS:
     for _kind in (KubectlLoader, PlainDumper):
         _kind.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_form})$"), list(_first))
