@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -60,9 +61,16 @@ def _amount(value: str | int | float) -> str | int | float:
     return value
 
 
+def _short_exponent(value: str | int | float) -> str | int | float:
+    if isinstance(value, str) and not re.search(quantity.PATTERN, value):
+        raise ValueError("may have at most two digits in its exponent")
+    return value
+
+
 Quantity = Annotated[
     str | int | float,
     AfterValidator(_amount),
+    refused_if_new(_short_exponent),
     WithJsonSchema(
         {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
          "pattern": quantity.PATTERN, "minimum": 0, "maxLength": 32}
