@@ -27,12 +27,13 @@ SERVER_LOCK = str(SERVER.with_suffix(".lock"))
 UV = "uv>=0.9,<1"
 # Dependencies of tritonclient that the operator never imports: it uses one generated file of tritonclient, and
 # h11, hpack and hyperframe for requests to servers. Without the others the image is 130 MB smaller. Rich,
-# Textual and their dependencies are for the terminal of kubectl-triton, leather and plotille for its charts, and
-# zstandard for its reader of images.
+# Textual and their dependencies are for the terminal of kubectl-triton, leather and plotille for its charts,
+# zstandard for its reader of images, and cel-python for the rules of the CRD.
 UNUSED = (
-    "brotli", "gevent", "geventhttpclient", "greenlet", "grpcio", "leather", "linkify-it-py", "markdown-it-py",
-    "mdit-py-plugins", "mdurl", "ml-dtypes", "numpy", "platformdirs", "plotille", "pygments", "python-rapidjson",
-    "rich", "textual", "zope-event", "zope-interface", "zstandard",
+    "brotli", "cel-python", "gevent", "geventhttpclient", "google-re2", "greenlet", "grpcio", "jmespath", "lark",
+    "leather", "linkify-it-py", "markdown-it-py", "mdit-py-plugins", "mdurl", "ml-dtypes", "numpy", "pendulum",
+    "platformdirs", "plotille", "pygments", "python-rapidjson", "rich", "textual", "zope-event", "zope-interface",
+    "zstandard",
 )  # fmt: skip
 # Dependencies of the operator or of tritonclient[http] that kubectl-triton never imports.
 UNUSED_BY_PLUGIN = (

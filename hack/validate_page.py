@@ -137,7 +137,9 @@ spec.replicas: is the text "2", but must be a whole number: remove the quotes: 2
 ```
 
 In YAML without quotes, `yes`, `no`, `on`, `off`, `y` and `n` are true or false, and `1e3`, `017` and `1_000` are
-numbers. Some mistakes are found by the API server only ([limits](limits.md#repository-check-and-sample-models)). The
+numbers. The rules of the CRD are evaluated as the API server does, so `min` above `max`, or `replicas` beside
+`autoscaling`, is refused with its words. A `null` in `spec.models` is only told: it changes nothing. Some mistakes are
+found by the API server only ([limits](limits.md#repository-check-and-sample-models)). The
 operator's condition has the same words, if the cluster has the CRD of another version.
 
 ## Settings of the server

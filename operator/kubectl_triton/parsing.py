@@ -73,7 +73,7 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 
 def _parse(document: dict[str, Any], namespace: str, judged: str) -> tuple[TritonModel, dict[str, Any]]:
-    document = values.stored(document)
+    written, document = document, values.stored(document)
     original = document.get("metadata") or {}
     metadata = {"namespace": namespace, **original} if isinstance(original, dict) else {}
     name = one_line(str(metadata.get("name", "?")))
@@ -81,10 +81,32 @@ def _parse(document: dict[str, Any], namespace: str, judged: str) -> tuple[Trito
         if not (judged and field.startswith(judged)):
             note = f"{name}: {field} is ignored here, and the API server refuses it: no such field"
             click.echo(one_line(note), err=True)
+    spec = written.get("spec")
+    for path in nulls(spec.get("models") if isinstance(spec, dict) else None, "spec.models"):
+        words = "null changes nothing, so what config.pbtxt says stays: write a value, or remove the field"
+        click.echo(one_line(f"{name}: {path}: {words}"), err=True)
+    from . import rules  # the import of CEL takes a tenth of a second
+
     wrong = [*values.faults(document)]
-    try:
-        if not wrong:
-            return TritonModel.model_validate({**document, "metadata": metadata}), document
-    except ValidationError as error:
-        wrong = faults.of(error)
+    if not wrong:
+        try:
+            model = TritonModel.model_validate({**document, "metadata": metadata})
+        except ValidationError as error:
+            wrong = faults.of(error)
+    if not wrong:
+        # Only then: about another wrong value a rule may say something that isn't true.
+        wrong = [*rules.faults({**document, "metadata": metadata})]
+    if not wrong:
+        return model, document
     raise click.ClickException("\n".join([f"{name}:", *(f"  {one_line(str(fault))}" for fault in wrong)]))
+
+
+def nulls(value: Any, path: str) -> Iterator[str]:
+    """Yields the path of each null in a value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from [f"{path}.{key}"] if inner is None else nulls(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            name = item.get("name", "") if isinstance(item, dict) else ""
+            yield from nulls(item, f"{path}.{name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, TextIO
 
 import click
@@ -107,17 +106,6 @@ def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> lis
     notes += [
         f"{path}: null removes the field, but kubectl apply, kustomize and Argo CD drop it in silence: use "
         "spec.podTemplate.omit, or kubectl apply --server-side"
-        for path in _nulls(removed.get("spec"), "spec.podTemplate.spec")
+        for path in parsing.nulls(removed.get("spec"), "spec.podTemplate.spec")
     ]
     return notes
-
-
-def _nulls(value: Any, path: str) -> Iterator[str]:
-    """Yields the path of each null in a value."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from [f"{path}.{key}"] if inner is None else _nulls(inner, f"{path}.{key}")
-    elif isinstance(value, list):
-        for item in value:
-            name = item.get("name", "") if isinstance(item, dict) else ""
-            yield from _nulls(item, f"{path}.{name}")

@@ -11,11 +11,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from kubectl_triton import rules
 from kubectl_triton.main import main
 from support.api import Api
 from support.controlplane import ControlPlane
 from triton_operator.api.plain_yaml import KubectlLoader, PlainDumper
 from triton_operator.api.types import TritonModel
+from triton_operator.manifests import values
 from triton_operator.render import Facts, choose, render
 
 pytestmark = pytest.mark.integration
@@ -91,6 +93,7 @@ REFUSED = [
     spec('autoscaling: {max: 2, behavior: {scaleUp: {policies: [{type: Pods, value: "2", periodSeconds: 15}]}}}'),
     *(spec(f"server: {{resources: {{limits: {{cpu: {value}}}}}}}") for value in ("0.5", "true", "-1", "lots")),
     spec("entrypoint: 5"),
+    *(spec(f"server: {{sharedMemory: {value}}}") for value in ("lots", "1e999", "-1", "'1e100'")),
     spec("podTemplate: {metadata: {labels: {a: 1}}}"),
     spec("podTemplate: {metadata: {annotations: {a: true}}}"),
     pod("nodeSelector: {gpu: true}"),
@@ -119,7 +122,53 @@ REFUSED = [
     *(f"{HEAD}metadata: {{name: detection}}\nspec: {value}"
       for value in ("null", "[]", "text", "{modelImage: null}", "{modelImage: {reference: null}}")),
 ]  # fmt: skip
+ARGS = "server: {args: ["
+SELECTOR = "{matchExpressions: [{key: a, operator: In}]}"
+LONG = ", ".join(f"{key}: {'x' * 16000}" for key in "abcde")
+RULES = [
+    HEAD + "metadata: {name: Detection}\nspec: {modelImage: {reference: r}}",
+    HEAD + f"metadata: {{name: a{'b' * 60}}}\nspec: {{modelImage: {{reference: r}}}}",
+    *(spec(f"server: {{modelControl: explicit, loadModels: {models}}}") for models in ("[a, b]", "[]", "['a,b']")),
+    spec("server: {loadModels: [a]}"),
+    spec("replicas: 2\n  autoscaling: {max: 2}"),
+    spec("healthRequest: {file: a/r.json}\n  entrypoint: b\n  server: {modelControl: explicit, loadModels: [b]}"),
+    spec("healthRequest: {file: a/r.json}\n  server: {args: ['--http-restricted-api=inference:k=v']}"),
+    spec("healthRequest: {file: a/r.json}\n  server: {args: ['--cache-config=local,size=9']}\n  "
+         "models: [{name: a, config: {response_cache: {enable: true}}}]"),
+    spec("models: [{name: a, config: {}}]\n  server: {args: [--model-config-name=x]}"),
+    *(spec(f"{ARGS}{args}]}}") for args in (
+        "--load-model=a", "--metrics-config, counter_latencies=false", "--metrics-config=gauge_latencies=true",
+        "'--log-info 1'", "tritonserver", "'--http-restricted-api=health:k=v'",
+        "--http-restricted-api, 'health:k=v'",
+    )),
+    *(spec(f"server: {{resources: {{limits: {{{limit}}}, requests: {{{request}}}}}}}") for limit, request in (
+        ("cpu: 1", "cpu: 1500m"), ("memory: 1Gi", "memory: 1025Mi"), ("memory: 1Gi", "nvidia.com/gpu: 1"),
+    )),
+    *(spec(f"autoscaling: {{{scaling}}}") for scaling in ("min: 3, max: 2", "min: 0, max: 2")),
+    *(spec(f"monitoring: {{alertLabels: {{{label}: a}}}}") for label in ("severity", "a-b")),
+    *(spec(f"networkPolicy: {{{peers}: [{peer}]{end}}}")
+      for peers, end in (("clients", ""), ("monitoring", ""), ("egress: [{to", "}]"))
+      for peer in ("{}", "{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}", f"{{podSelector: {SELECTOR}}}",
+                   f"{{namespaceSelector: {SELECTOR}}}")),
+    spec("networkPolicy: {egress: [{ports: [{port: web, endPort: 9}]}]}"),
+    spec("networkPolicy: {egress: [{ports: [{port: 90, endPort: 9}]}]}"),
+    *(spec(f"rollout: {{maxSurge: {surge}, maxUnavailable: 0%}}") for surge in ("0", "0%")),
+    *(spec(f"commonMetadata: {{{field}: {{{key}: a}}}}") for field in ("labels", "annotations")
+      for key in ("tritonoperator.io/a", "app.kubernetes.io/name", "a b", "A.b/c")),
+    spec(f"podTemplate: {{metadata: {{annotations: {{{LONG}}}}}}}"),
+]  # fmt: skip
+"""What rules of the CRD refuse."""
 ACCEPTED = [
+    spec("autoscaling: {engine: KEDA, min: 0, max: 2}"),
+    spec("replicas: 2\n  autoscaling: {engine: None, max: 2}"),
+    spec("server: {modelControl: explicit, loadModels: [a]}"),
+    spec("entrypoint: b\n  server: {modelControl: explicit, loadModels: [a, b]}"),
+    spec("healthRequest: {file: b/r.json}\n  entrypoint: b\n  server: {modelControl: explicit, loadModels: [b]}"),
+    spec(f"{ARGS}--log-info=true, --metrics-config=summary_latencies=true]}}"),
+    spec("server: {resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1000m, memory: 1024Mi}}}"),
+    spec("networkPolicy: {clients: [{podSelector: {}, namespaceSelector: {}}], "
+         "egress: [{ports: [{port: 9, endPort: 90}]}]}"),
+    spec("commonMetadata: {labels: {cost-centre: a, example.com/b: c}}"),
     *map(variable, ['"2"', "2024-01-02", "12:30", "1.2.3", "~", "yess", "1e", "0o8"]),
     spec("server:"),
     spec("server: {args: null}"),
@@ -153,13 +202,21 @@ def shortened(text: str) -> str:
     return text.removeprefix(HEAD).replace('metadata: {name: detection}\nspec:\n  modelImage: {reference: "r:1"}\n', "")
 
 
-@pytest.mark.parametrize("text", [*REFUSED, *ACCEPTED], ids=shortened)
+@pytest.mark.parametrize("text", [*REFUSED, *RULES, *ACCEPTED], ids=lambda text: shortened(text)[:120])
 def test_render_refuses_the_values_that_the_api_server_refuses(text: str, verdict: Verdict) -> None:
     result = CliRunner().invoke(main, ["render", "-"], input=text)
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
     refusal = verdict(text)
-    assert bool(refusal) is (text in REFUSED), refusal
+    assert bool(refusal) is (text not in ACCEPTED), refusal
     assert (result.exit_code != 0) is bool(refusal), f"{result.output}\nAPI server: {refusal}"
+
+
+def test_a_rule_is_told_in_the_words_of_the_api_server(verdict: Verdict) -> None:
+    for text in RULES:
+        told = [fault.message for fault in rules.faults(values.stored(yaml.load(text, KubectlLoader)))]
+        refusal = verdict(text)
+        assert told, text
+        assert all(message in refusal for message in told), (told, refusal)
 
 
 SCALARS = """

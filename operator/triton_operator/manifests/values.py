@@ -1,7 +1,8 @@
 """Compares the values of a TritonModel with the schema of the CRD, as the API server does.
 
-The types in api/ don't: they take "2" for 2, and hold parts of pods without a type. Length, patterns and rules aren't
-compared here, because the types do that for the fields that aren't Kubernetes' own.
+The types in api/ don't: they take "2" for 2, and hold parts of pods without a type. Lengths and patterns aren't
+compared here, because the types do that for the fields that aren't Kubernetes' own. kubectl_triton/rules.py evaluates
+the rules.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from . import crd
 
 Schema = dict[str, Any]
 _OPEN = "x-kubernetes-preserve-unknown-fields"
+RULES = "x-kubernetes-validations"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 _METADATA: Schema = {
@@ -33,15 +35,16 @@ _PORT_LENGTH = 15
 
 
 @functools.cache
-def _schema() -> Schema:
-    version = crd.definition()["spec"]["versions"][0]
-    spec: Schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    return {"type": "object", _OPEN: True, "properties": {"metadata": _METADATA, "spec": spec}}
+def schema() -> Schema:
+    """Returns the schema of a TritonModel: that of the CRD, and the types of its metadata."""
+    whole: Schema = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    properties = {"metadata": _METADATA, "spec": whole["properties"]["spec"]}
+    return {"type": "object", _OPEN: True, "properties": properties, RULES: whole[RULES]}
 
 
 def stored(document: Any) -> Any:
     """Returns a TritonModel (JSON) without the nulls that the API server drops before it sets defaults."""
-    return _without_nulls(document, _schema())
+    return _without_nulls(document, schema())
 
 
 def faults(document: Any) -> Iterator[Fault]:
@@ -49,12 +52,12 @@ def faults(document: Any) -> Iterator[Fault]:
 
     Also names of ports that no pod can have, which it refuses when the operator writes the Deployment.
     """
-    return _faults(document, _schema(), "")
+    return _faults(document, schema(), "")
 
 
 def unknown(document: Any) -> Iterator[str]:
     """Yields the paths of fields that a TritonModel doesn't have."""
-    return _unknown(document, _schema(), "")
+    return _unknown(document, schema(), "")
 
 
 def _inner(value: Any, schema: Schema, path: str) -> Iterator[tuple[Any, Any, Schema, str]]:

@@ -98,6 +98,17 @@ def test_render_names_fields_that_the_api_server_would_refuse() -> None:
     ]
 
 
+def test_render_says_that_a_null_in_spec_models_changes_nothing() -> None:
+    models = [{"name": "detect", "config": {"max_batch_size": None, "parameters": {"a": {"string_value": None}}}}]
+    result = run(json.dumps({**SMALL, "spec": {**SMALL["spec"], "models": models}}))
+    assert result.exit_code == 0
+    told = [line.partition(": null")[0] for line in result.stderr.splitlines() if "null changes nothing" in line]
+    assert told == [
+        "detection: spec.models.detect.config.max_batch_size",
+        "detection: spec.models.detect.config.parameters.a.string_value",
+    ]
+
+
 def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -> None:
     other = {**SMALL, "metadata": {"name": "other", "namespace": "own"}}
     text = yaml.safe_dump_all([SMALL, {"kind": "Secret"}, None, "text", other])
@@ -119,6 +130,10 @@ def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -
         (json.dumps({**SMALL, "spec": {**SMALL["spec"], "replicas": "two"}}), "spec.replicas: is text, but must be"),
         (json.dumps({**SMALL, "spec": {**SMALL["spec"], "server": {"resources": {"limits": {"memory": "8GB"}}}}}),
          "'8GB' is not a Kubernetes quantity"),
+        (yaml.safe_dump(SMALL) + "  server: {sharedMemory: 1e999}", "may have at most two digits in its exponent"),
+        # As it is written.
+        (yaml.safe_dump(SMALL) + "  server: {env: [{name: A, value: 1e3}]}", 'must be text: quote it: "1e3"'),
+        (yaml.safe_dump(SMALL) + "  autoscaling: {min: 3, max: 2}", "spec.autoscaling: min is above max"),
     ],
 )  # fmt: skip
 def test_render_errors_name_the_field(text: str, words: str) -> None:
