@@ -24,6 +24,8 @@ VIOLATIONS = [
     ("The plugin's commands", "kubectl_triton/status/show.py", "kubectl_triton.top.view"),
     ("The plugin's commands", "kubectl_triton/top/view.py", "kubectl_triton.explain.chart"),
     ("The plugin's commands", "kubectl_triton/a_new_command.py", "kubectl_triton.options"),
+    ("A trial: the order", "kubectl_triton/trial/requests.py", "kubectl_triton.trial.sender"),
+    ("A trial: the order", "kubectl_triton/trial/a_new_module.py", "kubectl_triton.trial.outcome"),
     (GOES_ONE_WAY, "triton_operator/api/names.py", "triton_operator.render.common"),
     (GOES_ONE_WAY, "triton_operator/status/assess.py", "triton_operator.probe.triton"),
     (GOES_ONE_WAY, "triton_operator/a_new_package/module.py", "triton_operator.api.names"),
