@@ -47,7 +47,8 @@ def test_checks_images_in_docker_and_in_files(image, tmp_path):
     subprocess.run(["docker", "save", "--output", saved, image], check=True)
     assert run(saved, "--path", "/srv/models").exit_code == 0
     # The server gets a directory with the image's files.
-    assert run(saved, "--path", "/srv/models", "--with-server", CACHE).exit_code == 0
+    result = run(saved, "--path", "/srv/models", "--with-server", CACHE)
+    assert result.exit_code == 0, result.output
 
 
 def test_reports_a_missing_image():
@@ -68,7 +69,8 @@ class TritonPythonModel:
             raise ValueError("the parameter of the spec is here")
 
     def execute(self, requests):
-        return [pb_utils.InferenceResponse([]) for _ in requests]
+        values = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value)]) for value in values]
 """
 
 
@@ -100,7 +102,7 @@ def test_adds_the_errors_of_the_server(tmp_path):
     assert run(root).exit_code == 0
     result = run(root, "--with-server")
     assert result.exit_code == 1
-    assert "slow: error TR901: tritonserver rejects 'slow'" in result.stdout
+    assert "slow/1/model.py:1: error TR901: tritonserver rejects 'slow'" in result.stdout
     assert "No module named 'a_package_that_is_in_no_image'" in result.stdout
 
 
@@ -113,11 +115,20 @@ def test_reports_a_server_that_exits_during_the_wait(tmp_path, monkeypatch):
 
     docker = tritonserver.docker
     monkeypatch.setattr(tritonserver, "docker", looked)
-    result = run(FAULTY["missing dims"].write(tmp_path), "--with-server")
+    result = run(FAULTY["directory for a label file"].write(tmp_path), "--with-server")
     assert result.exit_code == 1
-    assert (
-        "TR901: tritonserver rejects 'post': Invalid argument: model input 'BOXES' must specify 'dims'" in result.stdout
-    )
+    assert ".: error TR902: tritonserver exited; last line of its log: " in result.stdout
+
+
+def test_a_model_that_does_not_load_hides_no_other(tmp_path):
+    root = FAULTY["missing dims"].write(tmp_path)
+    tmp_path.chmod(0o755)
+    text = (root / "pre/1/model.py").read_text()
+    (root / "pre/1/model.py").write_text(text.replace("for request in requests", "for request in request"))
+    result = run(root, "--with-server", "--each-step")
+    assert "TR901: tritonserver rejects 'post': Invalid argument: model input 'BOXES' must" in result.stdout
+    assert "error TR904: each request" in result.stdout
+    assert "UnboundLocalError" in result.stdout or "NameError" in result.stdout
 
 
 def test_reports_a_server_that_hangs(tmp_path):

@@ -16,14 +16,13 @@ from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_operator.render import expectations
 from triton_operator.render import overrides as spec_models
-from triton_repository_check import formats, garbage_collection, overrides, server_flags
+from triton_repository_check import formats, garbage_collection, server_flags
 from triton_repository_check.check_table import CODES, judge
 from triton_repository_check.expected import OPTIONS, Expected, Option
-from triton_repository_check.files import Store
-from triton_repository_check.findings import Finding, Severity, in_order
+from triton_repository_check.findings import Severity, in_order
 from triton_repository_check.load import load
 
-from . import archives, budget, images, platforms, tritonserver, unpack
+from . import archives, budget, images, platforms, tritonserver, unpack, with_server
 
 BAD, UNCHECKED = 1, 2
 """Exit codes: there are errors; nothing was checked."""
@@ -94,7 +93,10 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     "--base", default=None, metavar="DIR", help="Directory of the models in the source tree, for --format sarif."
 )
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
-@click.option("--with-server", is_flag=True, help="Also start tritonserver in Docker, and add its errors.")
+@click.option(
+    "--with-server", "runs_server", is_flag=True,
+    help="Also start tritonserver in Docker, send requests, and add what fails.",
+)  # fmt: skip
 @click.option(
     "--server-image",
     default=None,
@@ -105,8 +107,9 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     type=click.FloatRange(min=0, min_open=True),
     default=tritonserver.SECONDS,
     show_default=True,
-    help="Timeout of --with-server.",
+    help="Timeout of --with-server until the models are loaded.",
 )
+@with_server.options
 @garbage_collection.paused()
 def validate(
     target: str | None,
@@ -116,9 +119,12 @@ def validate(
     form: str,
     base: str | None,
     strict: bool,
-    with_server: bool,
+    runs_server: bool,
     server_image: str | None,
     seconds: float,
+    input_data: tuple[str, ...],
+    each_step: bool,
+    request_seconds: float,
     **options: Any,
 ) -> None:
     """Checks a model repository: a directory, an image in Docker or a registry, or an image in a tar file.
@@ -140,15 +146,14 @@ def validate(
             repository, problems = load(store, settings, expected.config_name, measured=expected.storage is not None,
                                         request=expected.health_request)  # fmt: skip
             findings = judge(repository, problems, expected)
-            if with_server:
-                programs = [name for name, model in repository.models.items() if model.sources]
-                configs = overrides.texts(repository)
-                verdict = _with_server(store, expected, image, seconds, sorted(repository.models), programs, configs)
-                findings = in_order((*findings, *verdict))
+            if runs_server:
+                files = with_server.files(input_data, expected.entrypoint)
+                run = with_server.Run(image, seconds, request_seconds, each_step, files)
+                findings = in_order((*findings, *with_server.findings(store, repository, expected, run)))
     except (archives.ImageError, tritonserver.DockerError, budget.BudgetError) as error:
         raise Unchecked(str(error)) from None
     if form == "sarif":
-        codes = {**CODES, **tritonserver.CODES}
+        codes = {**CODES, **with_server.CODES}
         text = formats.sarif(findings, codes, metadata.version("triton-operator"), base, judged)
     else:
         text = (formats.as_json if form == "json" else formats.text)(name, repository, findings, judged)
@@ -180,16 +185,3 @@ def _expected(model: TritonModel | None, *, flags: tuple[str, ...], **options: A
     given = {**options, "flags": server_flags.parse(arguments) if flags else None}
     base = expectations.expected(model) if model else Expected()
     return replace(base, **{name: value for name, value in given.items() if value is not None})
-
-
-def _with_server(
-    store: Store,
-    expected: Expected,
-    image: str,
-    seconds: float,
-    models: list[str],
-    programs: list[str],
-    configs: dict[str, str],
-) -> tuple[Finding, ...]:
-    with images.on_disk(store) as root, tritonserver.started(root, expected, image, seconds, configs) as start:
-        return tritonserver.findings(start, models, image, seconds, programs=programs)

@@ -16,9 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, cast
 
+from kubectl_triton.trial import messages
 from triton_repository_check import server_flags, view
 from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
+from triton_repository_check.text import one_line
 
 CODES = {
     "TR901": "tritonserver rejects the model (--with-server)",
@@ -37,8 +39,14 @@ _PARSER = re.compile(r"Error parsing text-format \S+: (?P<reason>\d+:\d+: .*)")
 _FOLLOWS = re.compile(r"depends on '.*' which has no loaded version|contains models that are not available")
 _LINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] ?\"?")
 _SERVER_VERSION = re.compile(r"(?<=\| )2\.(\d+)\.\d+(?= +\|)")
+_SHARED_MEMORY = 1 << 30
+"""Size of /dev/shm in bytes if none is known. Docker's own default is too small for some models."""
+# As in a pod, a model that doesn't load doesn't end the server. In explicit mode models can be unloaded.
+_FIXED = ("--model-repository=/models", "--model-control-mode=explicit", "--exit-on-error=false")
 _LAST_NUMPY_1 = 51
 """The last server that was seen to need numpy 1."""
+_HTTP, _GRPC = "8000/tcp", "8001/tcp"
+_PUBLISHED = tuple(f"--publish=127.0.0.1:0:{port.partition('/')[0]}" for port in (_HTTP, _GRPC))
 _REASON = 600
 """Maximum length of a reason."""
 MAX_LOG = 64 << 20
@@ -58,22 +66,24 @@ class Refusal:
 
     - `model`: empty if the server doesn't name it.
     - `early`: whether the server reported it when it read the configuration, before it loaded models.
+    - `trace`: the traceback of a model's program; "" without.
     """
 
     model: str
     reason: str
     early: bool
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """The result of a start.
 
-    - `ready`: whether all models were ready in time.
-    - `ended`: whether the server exited. If it is neither ready nor ended, it hangs.
+    - `ready`: whether all models are ready.
+    - `ended`: whether the server exited.
     - `refusals`: the first error of each model, without errors that are consequences of others.
-    - `address`: host:port of the server's HTTP endpoint.
-    - `numpy`: the version of numpy in a server that is ready; empty if it has none.
+    - `address`: host:port of the server's HTTP endpoint; "" if the server doesn't answer. `grpc`: of gRPC.
+    - `numpy`: the version of numpy in a server that answers; empty if it has none.
     """
 
     ready: bool
@@ -82,19 +92,19 @@ class Start:
     log: str
     address: str = ""
     numpy: str = ""
+    grpc: str = ""
 
 
 def flags(expected: Expected) -> list[str]:
     """Returns the options of tritonserver for the same configuration as in the pod."""
     settings = server_flags.arguments(expected.flags) if expected.flags else []
-    control = ["--model-control-mode=explicit"] if expected.load_models else []
-    return [*settings, *control, *(f"--load-model={name}" for name in expected.load_models)]
+    return [*settings, *(f"--load-model={name}" for name in expected.load_models or ("*",))]
 
 
 def limits(expected: Expected) -> list[str]:
     """Returns the options of `docker run` for the same limits as in the pod."""
-    memory = [f"--shm-size={expected.shared_memory}"] if expected.shared_memory is not None else []
-    return [*memory, *([f"--cpus={expected.cpus:g}"] if expected.cpus is not None else [])]
+    memory = _SHARED_MEMORY if expected.shared_memory is None else expected.shared_memory
+    return [f"--shm-size={memory}", *([f"--cpus={expected.cpus:g}"] if expected.cpus is not None else [])]
 
 
 @contextlib.contextmanager
@@ -109,19 +119,19 @@ def started(
 
     `configs`: other texts of config.pbtxt, by the model's directory.
 
-    Waits until the models are ready, the server exits, or `seconds` have passed. Stops the server at the end of the
-    context. Raises DockerError.
+    Waits until the server has tried to load each model, it exits, or `seconds` have passed. Stops the server at the
+    end of the context. Raises DockerError.
     """
     name = f"triton-validate-{uuid.uuid4().hex[:12]}"
     with _volumes(repository.resolve(), configs) as volumes:
         command = [
-            *("run", "--detach", f"--name={name}", "--publish=127.0.0.1:0:8000", *limits(expected), *volumes),
-            *(image_name(image), "tritonserver", "--model-repository=/models", *flags(expected)),
+            *("run", "--detach", f"--name={name}", *_PUBLISHED, *limits(expected), *volumes),
+            *(image_name(image), "tritonserver", *_FIXED, *flags(expected)),
         ]
         try:
             docker(*command)
             start = _wait(name, seconds)
-            yield replace(start, numpy=_numpy(name)) if start.ready else start
+            yield replace(start, numpy=_numpy(name)) if start.address else start
         finally:
             subprocess.run(["docker", "rm", "--force", "--volumes", name], capture_output=True, check=False)
 
@@ -174,26 +184,28 @@ def logs(name: str) -> str:
     return log.decode(errors="replace")
 
 
-def _inspect(name: str) -> tuple[bool, str]:
-    """Returns whether the container runs, and its HTTP host:port. Uses one command: the container may exit any time."""
+def _inspect(name: str) -> tuple[bool, dict[str, str]]:
+    """Returns whether the container runs, and host:port by port. Uses one command: the container may exit any time."""
     output = docker("inspect", "--format=[{{json .State.Running}}, {{json .NetworkSettings.Ports}}]", name)
     running, ports = json.loads(output)
-    published = (ports or {}).get("8000/tcp")
-    return running, "{HostIp}:{HostPort}".format(**published[0]) if published else ""
+    return running, {port: "{HostIp}:{HostPort}".format(**at[0]) for port, at in (ports or {}).items() if at}
 
 
 def _wait(name: str, seconds: float) -> Start:
     deadline = time.monotonic() + seconds
-    running, address, ready = True, "", False
-    while running and not ready and time.monotonic() < deadline:
-        running, address = _inspect(name)
-        ready = running and _answers(f"http://{address}/v2/health/ready")
-        if running and not ready:
+    running, addresses, live = True, dict[str, str](), False
+    while running and not live and time.monotonic() < deadline:
+        running, addresses = _inspect(name)
+        # Triton opens its ports after it has tried to load the models.
+        live = running and _answers(f"http://{addresses.get(_HTTP)}/v2/health/live")
+        if running and not live:
             time.sleep(0.25)
+    ready = live and _answers(f"http://{addresses[_HTTP]}/v2/health/ready")
     if not running:
         docker("wait", name)  # the log may be incomplete until then
     text = logs(name)
-    return Start(ready, not running, refusals(text), text, address)
+    found = addresses if live else {}
+    return Start(ready, not running, refusals(text), text, found.get(_HTTP, ""), grpc=found.get(_GRPC, ""))
 
 
 def _answers(url: str) -> bool:
@@ -218,12 +230,18 @@ def refusals(log: str) -> tuple[Refusal, ...]:
         if match := _POLL.search(text):
             reason = f"{match['reason']}: {parser}" if parser and "text proto" in text else match["reason"]
             parser = ""
-            errors.setdefault(match["model"], Refusal(match["model"], reason[:_REASON], early=True))
+            errors.setdefault(match["model"], _refusal(match["model"], reason, early=True))
         elif (match := _LOAD.search(text)) or ((match := _ENSEMBLE.search(text)) and not _FOLLOWS.search(text)):
-            errors.setdefault(match["model"], Refusal(match["model"], match["reason"][:_REASON], early=not loading))
+            errors.setdefault(match["model"], _refusal(match["model"], match["reason"], early=not loading))
     if not errors and (match := next(filter(None, map(_ENSEMBLE.search, log.splitlines())), None)):
-        errors[match["model"]] = Refusal(match["model"], match["reason"][:_REASON].rstrip('"'), early=not loading)
+        errors[match["model"]] = _refusal(match["model"], match["reason"].rstrip('"'), early=not loading)
     return tuple(errors.values())
+
+
+def _refusal(model: str, reason: str, *, early: bool) -> Refusal:
+    # The log has the lines of a message in one.
+    head, separator, trace = reason.replace("\\n", "\n").partition("\n\nAt:\n")
+    return Refusal(model, one_line(head.strip())[:_REASON], early, separator + trace)
 
 
 def findings(
@@ -233,45 +251,48 @@ def findings(
 
     `models` are the directories of the repository; `programs` those of them that the python backend runs.
     """
-    if start.ready:
-        version = _SERVER_VERSION.search(start.log)
-        if not programs or not start.numpy.startswith("2.") or version is None or int(version[1]) > _LAST_NUMPY_1:
-            return ()
-        return (
-            Finding(
-                "TR903",
-                Severity.ERROR,
-                min(programs),
-                None,
-                None,
-                f"the image has numpy {start.numpy}, with which server {version[0]} passes empty tensors to and from "
-                "Python models, without an error",
-                'install "numpy<2" in the server image, and packages that take it',
-            ),
+    return (*_not_loaded(start, models, image, seconds), *_too_new(start, programs))
+
+
+def _not_loaded(start: Start, models: Sequence[str], image: str, seconds: float) -> Iterator[Finding]:
+    for refusal in start.refusals:
+        file, line = messages.place(refusal.trace, models)
+        yield Finding(
+            "TR901",
+            Severity.ERROR,
+            file or (refusal.model if refusal.model in models else "."),
+            line,
+            None,
+            f"tritonserver rejects {refusal.model!r}: {refusal.reason}",
+            "correct this line"
+            if file
+            else f"see the other findings, or run tritonserver yourself with docker run {image}",
         )
-    if start.refusals:
-        return tuple(
-            Finding(
-                "TR901",
-                Severity.ERROR,
-                refusal.model if refusal.model in models else ".",
-                None,
-                None,
-                f"tritonserver rejects {refusal.model!r}: {refusal.reason}",
-                f"see the other findings, or run tritonserver yourself with docker run {image}",
-            )
-            for refusal in start.refusals
-        )
+    if start.refusals or start.ready:
+        return
     last = next((line for line in reversed(start.log.splitlines()) if line.strip()), "(empty)")
     what = "exited" if start.ended else f"isn't ready after {seconds:g} s"
-    return (
-        Finding(
-            "TR902",
-            Severity.ERROR,
-            ".",
-            None,
-            None,
-            f"tritonserver {what}; last line of its log: {last[:_REASON]}",
-            "make sure that the image contains all packages of the models, or raise the timeout with --seconds",
-        ),
+    yield Finding(
+        "TR902",
+        Severity.ERROR,
+        ".",
+        None,
+        None,
+        f"tritonserver {what}; last line of its log: {last[:_REASON]}",
+        "make sure that the image contains all packages of the models, or raise the timeout with --seconds",
     )
+
+
+def _too_new(start: Start, programs: Collection[str]) -> Iterator[Finding]:
+    version = _SERVER_VERSION.search(start.log)
+    if programs and start.numpy.startswith("2.") and version is not None and int(version[1]) <= _LAST_NUMPY_1:
+        yield Finding(
+            "TR903",
+            Severity.ERROR,
+            min(programs),
+            None,
+            None,
+            f"the image has numpy {start.numpy}, with which server {version[0]} passes empty tensors to and from "
+            "Python models, without an error",
+            'install "numpy<2" in the server image, and packages that take it',
+        )

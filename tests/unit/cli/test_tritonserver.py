@@ -99,11 +99,11 @@ def test_gets_the_same_flags_and_limits_as_in_the_pod():
         "--backend-config=python,shm-default-byte-size=9",
         "--rate-limit=execution_count",
         "--rate-limit-resource=turn:2",
-        "--model-control-mode=explicit",
         "--load-model=a",
         "--load-model=b",
     ]
-    assert flags(Expected()) == limits(Expected()) == []
+    assert flags(Expected()) == ["--load-model=*"]
+    assert limits(Expected()) == ["--shm-size=1073741824"]
 
 
 def test_a_long_line_takes_no_time() -> None:
