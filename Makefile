@@ -57,6 +57,7 @@ bench: ## Run a benchmark: make bench NAME=time_to_ready
 corpus: ## Start a real Triton on every repository in tests/corpus and update docs/validate.md
 	@hack/world.sh server
 	@.venv/bin/python hack/run_corpus.py $(ONLY)
+	@.venv/bin/python hack/run_told.py
 	@.venv/bin/python hack/generate.py
 lock: venv ## Update the locks of the Python packages (make lock UPGRADE=1 takes the newest versions)
 	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)

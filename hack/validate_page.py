@@ -17,12 +17,14 @@ sys.path.append(str(ROOT / "tests"))
 from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD  # noqa: E402
 from corpus.legal import LEGAL  # noqa: E402
-from kubectl_triton.validate import tritonserver  # noqa: E402
+from corpus.run_cases import KINDS  # noqa: E402
+from kubectl_triton.validate import with_server  # noqa: E402
 from triton_repository_check import check_table  # noqa: E402
 
-CODES = {**check_table.CODES, **tritonserver.CODES}
+CODES = {**check_table.CODES, **with_server.CODES}
 
 VERDICTS = ROOT / "tests/corpus/verdicts.json"
+TOLD = ROOT / "tests/corpus/told.json"
 
 THEMES = {
     "TR0": "The repository",
@@ -63,7 +65,7 @@ kubectl triton validate detection.tar --platform linux/arm64              # one 
 kubectl triton validate repository --spec detection.yaml                  # with the limits and flags of a TritonModel
 kubectl triton validate --spec detection.yaml                             # the model image of the TritonModel
 kubectl triton validate repository --format sarif >validate.sarif         # for code hosts and editors
-kubectl triton validate repository --with-server                          # starts tritonserver, too
+kubectl triton validate repository --with-server                          # runs tritonserver, and sends requests
 ```
 
 ```
@@ -170,9 +172,45 @@ In the pod, the check also knows the backends that NVIDIA's image lacks by its t
 Some findings follow from what the source of a model.py proves: the kinds of arguments (TR318), numpy's types (TR319),
 and the models that it calls (TR320, TR321). What a variable may be in several ways is not judged.
 
-`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above.
-It reports errors of tritonserver as TR901 and TR902, and numpy 2 with a server that needs numpy 1 as TR903. Only
-`--with-server` runs the models' code; the other checks only read files.
+## With a real server
+
+`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above,
+and sends requests to it. Only `--with-server` runs the models' code; the other checks only read files. Give it only
+repositories that you trust.
+
+An error of tritonserver becomes TR901 or TR902, with the line of model.py if the server names one. A model that doesn't
+load doesn't hide the others. numpy 2 with a server that needs numpy 1 is TR903. Then each model that clients call gets
+requests, made from the configuration with which the server runs it:
+
+- zeros, ones and random numbers; as strings: empty ones, `1`, `some text`, `{}`, and a small PNG file. Dimensions of -1
+  are 8, 1 and 32.
+- without its optional inputs: all of them, and each alone
+- in a batch of two, and in the largest batch, if its inputs have at most 64 MiB
+- 16 at once; one more after a request that was cancelled, and after one that timed out
+- to a model with sequences: two sequences by turns
+- to a decoupled model: each over a stream, which must end
+- the file of `spec.healthRequest`, and `health.json` in the directory of a model
+- the values of real requests that you give with `--input-data [MODEL=]FILE`, in perf_analyzer's JSON format (the first
+  100)
+
+At the end each model is unloaded, loaded again, and gets one more request. The server itself sends the samples of
+`model_warmup` when it loads a model.
+
+The steps of an ensemble get requests of their own only if it answers none, or with `--each-step`. A request may take 20
+seconds (`--request-seconds`); after one that isn't answered in time, a model gets no others.
+
+```
+$ kubectl triton validate repository --with-server
+sends requests to detect
+pre/1/model.py:21: error TR904: 3 of 34 requests (zeros, batch size 2): fails: IndexError: list index out of range — \
+correct the model
+repository: 4 models, 1 error, 0 warnings, 0 notes
+```
+
+Made-up values may be none that a model takes. So a failure is an error only if it proves a fault: the request's values
+are yours, or were answered before in another request, or are numbers of a fixed shape of which none is answered; or the
+exception is one that no value causes, such as a wrong name; or there is no answer, or a wrong one. Other exceptions are
+warnings. If a model itself refuses values, by `pb_utils.TritonError`, that is a note, and a warning if it refuses all.
 
 ## Output for programs
 
@@ -249,6 +287,7 @@ def _corpus() -> list[str]:
         f"repository has an error. It lists {len(SOURCES)} projects and their licences. None of them is in this tree.",
         "",
     ]
+    lines += _told()
     if verdicts["onnxruntime"] == "Python":
         lines += [
             "This server image has an onnxruntime backend in Python, which checks less than the C++ backend. The C++",
@@ -258,6 +297,29 @@ def _corpus() -> list[str]:
         ]
     lines += ["| Fault | Model | `validate` | tritonserver | Message of tritonserver |", "|---|---|---|---|---|"]
     return [*lines, *(_row(fault, rows.get(fault.name)) for fault in FAULTS)]
+
+
+def _told() -> list[str]:
+    """Returns what `--with-server` reports about the repositories in tests/corpus/run."""
+    told: dict[str, Any] = json.loads(TOLD.read_text())
+    faults = [worst for kind in KINDS if kind != "legal" for worst in told[kind].values()]
+    number = sum(worst in ("error", "warning") for worst in faults)
+    legal = Counter(told["legal"].values())
+    lines = [
+        f"`tests/corpus/run/` has {len(faults)} other repositories, whose faults show when a server runs them. They",
+        f"were made without knowledge of the requests. `--with-server` reports {number} of these faults. Of",
+        f"{sum(legal.values())} legal repositories {legal['error']} have an error, and {legal['warning']} a warning:",
+        "they refuse made-up values. `hack/run_told.py` runs them.",
+        "",
+        "| | Repositories | Error | Warning | Not reported |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, words in KINDS.items():
+        if kind != "legal":
+            counts = Counter(told[kind].values())
+            rest = len(told[kind]) - counts["error"] - counts["warning"]
+            lines.append(f"| {words} | {len(told[kind])} | {counts['error']} | {counts['warning']} | {rest} |")
+    return [*lines, ""]
 
 
 def _group(start: str, title: str, rows: dict[str, Any]) -> str:
