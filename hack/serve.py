@@ -4,12 +4,14 @@
 
 Triton runs in explicit mode: when files of a model change, this program unloads and loads the model and the ensembles
 that contain it. If a model doesn't load, the others keep serving, and the program prints Triton's reason and the
-findings of `kubectl triton validate`.
+findings of `kubectl triton validate`. Models that load get requests made from their configurations, as with
+`kubectl triton validate --with-server`; the program prints what fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import subprocess
@@ -25,7 +27,9 @@ import watchfiles
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from kubectl_triton.trial import run as trial
 from triton_operator.render import start
+from triton_repository_check.findings import Severity
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN_IMAGE = "triton-operator/server:dev"
@@ -38,6 +42,7 @@ class Triton:
         """Starts the container and doesn't wait for the models. Raises SystemExit if Docker can't start it."""
         self.repository = repository
         self.url = f"http://127.0.0.1:{port}"
+        self.grpc = f"127.0.0.1:{port + 1}"
         self.name = f"triton-serve-{os.getpid()}"
         ports = [f"--publish=127.0.0.1:{port + k}:{8000 + k}" for k in range(3)]
         container = ["--detach", f"--name={self.name}", "--shm-size=1g", f"--volume={repository}:/models:ro", *ports]
@@ -136,6 +141,7 @@ def reload(triton: Triton, changed: list[str]) -> None:
     gone = [m for m in order if not (triton.repository / m).is_dir()]
     if loaded:
         say(f"loaded {', '.join(loaded)} in {time.monotonic() - started:.1f} s")
+        send_requests(triton, loaded)
     if gone:
         say(f"unloaded {', '.join(gone)}")
     if failed:
@@ -146,6 +152,16 @@ def validate(repository: Path) -> None:
     """Prints the findings of `kubectl triton validate`."""
     program = Path(sys.executable).with_name("kubectl-triton")
     subprocess.run([program, "validate", repository], check=False, stdout=sys.stderr)
+
+
+def send_requests(triton: Triton, models: list[str]) -> None:
+    """Sends requests to the models, and prints what fails. With no model, to all that clients call."""
+    plan = trial.Plan([path.name for path in triton.repository.iterdir() if path.is_dir()], only=models, reloads=False)
+    findings = trial.run(triton.grpc, plan, lambda _: None)
+    for finding in findings:
+        say(str(finding))
+    if not any(finding.severity is Severity.ERROR for finding in findings):
+        say("requests are answered")
 
 
 def say(text: str) -> None:
@@ -166,8 +182,13 @@ def need_image() -> str:
 
 
 def changes(repository: Path) -> Iterator[set[tuple[watchfiles.Change, str]]]:
-    """Yields sets of changed files, collected over 400 ms. Ignores files that Python and editors create."""
-    return watchfiles.watch(repository, debounce=400, step=100, raise_interrupt=False)
+    """Yields sets of changed files, collected over 400 ms; empty ones while nothing changes.
+
+    Ignores files that Python and editors create. Files that change after the first set aren't missed.
+    """
+    return watchfiles.watch(
+        repository, debounce=400, step=100, rust_timeout=500, yield_on_timeout=True, raise_interrupt=False
+    )
 
 
 def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -189,8 +210,13 @@ def main() -> int:
     triton = Triton(repository, need_image(), arguments.port, arguments.gpus)
     try:
         triton.wait()
+        watched = changes(repository)
+        first = next(watched)
         say(f"serving {arguments.repository} at {triton.url}; press Ctrl-C to stop")
-        for changed in changes(repository):
+        send_requests(triton, [])
+        for changed in itertools.chain([first], watched):
+            if not changed:
+                continue
             if not triton.running():
                 say("the server ended; its log is above")
                 return 1

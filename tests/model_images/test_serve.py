@@ -102,6 +102,14 @@ def test_reloads_a_model_when_its_files_change(served: Served) -> None:
     at = served.wait_for("loaded my_model in", at)
     assert template.ask([[1, 0, 0, 0]], served.url) == [3]
 
+    served.wait_for("requests are answered", at)
+
+    # The warm-up has only zeros.
+    served.replace("my_model/1/compute.py", "if not np.isfinite", "if features.any() and not is_finite")
+    at = served.wait_for(r"my_model/1/compute.py:\d+: error TR904: .* name 'is_finite' is not defined", at)
+    served.replace("my_model/1/compute.py", "if features.any() and not is_finite", "if not np.isfinite")
+    at = served.wait_for("loaded my_model in", at)
+
     served.replace("my_model/config.pbtxt", "max_batch_size: 16", "max_batch_size 16")
     at = served.wait_for("my_model doesn't load: ", at)
     at = served.wait_for(r"my_model/config.pbtxt:\d+:\d+: error", at)
