@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hack.world import settings
-from kubectl_triton.models.forward import forward
+from kubectl_triton.forward import forward
 from support import clock, evidence
 from support.api import condition, eventually
 from support.cluster import NAMESPACE, ROOT, Cluster, Namespace

@@ -17,8 +17,8 @@ import kubernetes
 import pytest
 import yaml
 
-from kubectl_triton.calibrate.session import Session, SessionError
 from kubectl_triton.cluster import Cluster
+from kubectl_triton.pod_session import Purpose, Session, SessionError
 from support import gen, operator_process, ports
 from support.api import Api, eventually
 from support.controlplane import ControlPlane
@@ -132,7 +132,7 @@ def plugin_works(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     choose(configuration, os.environ)
     cluster = Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), "default", configuration)
     with pytest.raises(SessionError, match="Handshake status 40"):
-        Session(cluster, "default", "absent").run(["true"], 5)
+        Session(cluster, "default", "absent", Purpose("calibration", "load", "")).run(["true"], 5)
 
 
 def test_plugin_uses_the_proxy(through_proxy: Way, monkeypatch: pytest.MonkeyPatch) -> None:

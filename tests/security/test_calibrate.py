@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kubectl_triton.calibrate.session import Session
 from kubectl_triton.main import main
+from kubectl_triton.pod_session import Session
 from support import gen
 from support.api import Api, Object, RefusedError, eventually
 from support.people import RBAC, Team, bind, tritonmodel

@@ -20,8 +20,8 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+from kubectl_triton.forward import ServerError
 from kubectl_triton.models import model_text, triton
-from kubectl_triton.models.forward import ServerError
 from kubectl_triton.models.triton import Triton
 from model_images.support import DETECTION, Server, serving
 

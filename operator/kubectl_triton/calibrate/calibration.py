@@ -14,18 +14,24 @@ from typing import NoReturn
 import click
 
 from kubectl_triton import charts, cluster
+from kubectl_triton.pod_session import Purpose, Session, SessionError, running
 from triton_operator.api import kinds, names
 from triton_operator.cluster.errors import ApiError
 from triton_repository_check.text import one_line
 
 from . import chart, load, result
-from .pod import INPUT, Object, pod
+from .pod import CONTAINER, INPUT, Object, pod
 from .search import LATENCY, Goal, Point, SearchResult, Step, run, search
-from .session import Session, SessionError, refused, running
 
 _MARGIN_SECONDS = 300
 """The pod may run this much longer than its start and the search are allowed to take."""
 _MANAGER = "kubectl-triton"
+_PURPOSE = Purpose(
+    "calibration",
+    CONTAINER,
+    "calibrate needs get on tritonmodels, get on deployments, create, get and delete on pods, and get and create on "
+    "pods/exec in the namespace; Kubernetes' role edit has them",
+)
 _INTERRUPTED = 130
 
 
@@ -72,7 +78,7 @@ def calibrate(plan: Plan, namespace: str | None, context: str | None, apply_: bo
             inputs = INPUT if plan.inputs.content else "random"
             traffic = load.Load(entrypoint, plan.protocol, inputs, streams=plan.streams)
             manifest = pod(model, deployment, plan.image, plan.resources, seconds)
-            with running(connection, manifest, start, _say) as session:
+            with running(connection, manifest, _PURPOSE, start, _say) as session:
                 server = session.pod()
                 evidence = result.evidence(server)
                 outcome = _search(session, traffic, plan)
@@ -115,7 +121,7 @@ def _fetch(connection: cluster.Cluster, name: str) -> tuple[Object, Object, str]
         model = connection.api.get(kinds.TRITON_MODEL, connection.namespace, name)
         deployment = connection.api.get(kinds.DEPLOYMENT, connection.namespace, name)
     except ApiError as error:
-        raise refused(error) from None
+        raise _PURPOSE.refused(error) from None
     entrypoint = model.get("status", {}).get("entrypoint") or model["spec"].get("entrypoint")
     if not entrypoint:
         raise SessionError(f"{name} has no entrypoint yet: wait until it is Ready, or set spec.entrypoint")
@@ -126,7 +132,7 @@ def _search(session: Session, traffic: load.Load, plan: Plan) -> SearchResult:
     goal, inputs = plan.goal, plan.inputs.content
     load.check_inputs(session.run(load.config_command(traffic), 60), bool(inputs), traffic.streams)
     if inputs:
-        session.upload(inputs)
+        session.upload(inputs, INPUT)
     single = load.idle(traffic, session.run)
     latency = single.latencies[LATENCY].p50
     _say(f"one request at a time takes {chart.milliseconds(latency)}")

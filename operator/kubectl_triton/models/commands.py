@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kubectl_triton import options
+from kubectl_triton import forward, options
+from kubectl_triton.forward import ServerError
 from triton_operator.api import names, server_access
 from triton_repository_check.text import one_line
 
-from . import forward, model_text
-from .forward import ServerError
+from . import model_text
 
 if TYPE_CHECKING:
     from .triton import Triton

@@ -18,12 +18,11 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import model_config_pb2, service_pb2
 
+from kubectl_triton.forward import ServerError
 from triton_operator.api import names
 from triton_operator.probe.fetch import FetchError
 from triton_operator.probe.grpc_call import Channel, StatusError
 from triton_repository_check.text import one_line
-
-from .forward import ServerError
 
 Config = model_config_pb2.ModelConfig
 READ_SECONDS = 20.0

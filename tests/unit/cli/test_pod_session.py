@@ -1,4 +1,4 @@
-"""Commands in the calibration's pod: their output, errors and limits."""
+"""Commands in a pod: their output, errors and limits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import kubernetes
 import pytest
 import websocket
 
-from kubectl_triton.calibrate import load
-from kubectl_triton.calibrate.session import Session, SessionError
 from kubectl_triton.cluster import Cluster
+from kubectl_triton.pod_session import MAX_OUTPUT, Purpose, Session, SessionError
 
-SESSION = Session(Cluster(None, "vision", kubernetes.client.Configuration()), "vision", "m-calibration")  # type: ignore[arg-type]
+PURPOSE = Purpose("calibration", "load", "it needs get and create on pods/exec")
+SESSION = Session(
+    Cluster(None, "vision", kubernetes.client.Configuration()),  # type: ignore[arg-type]
+    "vision",
+    "m-calibration",
+    PURPOSE,
+)
 
 
 class Channel:
@@ -89,7 +94,7 @@ def test_a_command_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_command_that_prints_too_much_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    channel = Channel([("x" * load.MAX_BYTES, ""), ("x", "")], stays_open=True)
+    channel = Channel([("x" * MAX_OUTPUT, ""), ("x", "")], stays_open=True)
     connected(monkeypatch, channel)
     with pytest.raises(SessionError, match="printed more than"):
         SESSION.run(["measure"], 60)
@@ -100,7 +105,7 @@ def test_an_upload_sends_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = Channel([("", "")])
     calls = connected(monkeypatch, channel)
     content = bytes(range(256)) * 1000
-    SESSION.upload(content)
+    SESSION.upload(content, "/tmp/input.json")
     assert channel.written == content
     assert calls[0]["command"] == ["sh", "-c", "head -c 256000 >/tmp/input.json"]
     assert calls[0]["stdin"] is True

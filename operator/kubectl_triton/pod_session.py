@@ -1,4 +1,4 @@
-"""The calibration's pod in the cluster: creates it, runs commands in it, and deletes it."""
+"""A pod of the user in the cluster: creates it, runs commands in it, and deletes it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import kubernetes
 import kubernetes.stream
@@ -21,14 +22,11 @@ from triton_operator.pods import Pod
 from triton_operator.pods.problems import problem_of, step_of
 from triton_repository_check.text import one_line
 
-from . import load
-from .pod import CONTAINER, INPUT, Object
-
-RIGHTS = "calibrate needs get on tritonmodels, get on deployments, create, get and delete on pods, and get and create "
-"""The permissions of this command."""
-RIGHTS += "on pods/exec in the namespace; Kubernetes' role edit has them"
-RUN = f"{names.GROUP}/calibration-run"
+Object = dict[str, Any]
+RUN = f"{names.GROUP}/run"
 """The annotation with the run's id. A pod with another id belongs to another run."""
+MAX_OUTPUT = 1 << 20
+"""Maximum number of bytes that a command prints."""
 _POLL_SECONDS = 1.0
 _WAITED = {"Unschedulable", "ImagePullFailed", "ContainerNotStarted"}
 """Problems that may pass without a change of the pod."""
@@ -37,27 +35,51 @@ Say = Callable[[str], None]
 
 
 class SessionError(Exception):
-    """The calibration can't continue. The message is for the user."""
+    """The command can't continue with its pod. The message is for the user."""
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a pod is for.
+
+    - `what`: e.g. calibration. `container`: in which commands run.
+    - `rights`: a sentence about the permissions that the user needs.
+    """
+
+    what: str
+    container: str
+    rights: str
+
+    def refused(self, error: ApiError) -> SessionError:
+        """Returns the API server's error for the user, with the needed permissions if one is missing."""
+        return SessionError(one_line(error.message) + (f" ({self.rights})" if error.code == 403 else ""))
 
 
 @contextlib.contextmanager
-def running(connection: Cluster, pod: Object, seconds: float, say: Say) -> Iterator[Session]:
+def running(
+    connection: Cluster,
+    pod: Object,
+    purpose: Purpose,
+    seconds: float,
+    say: Say,
+    until: Callable[[Pod], bool] = lambda pod: pod.is_ready,
+) -> Iterator[Session]:
     """Creates the pod, waits up to `seconds` until it is ready, and deletes it at the end of the context.
 
-    Raises SessionError.
+    `until`: what to wait for instead. Raises SessionError.
     """
     run = uuid.uuid4().hex
     metadata = {**pod["metadata"], "annotations": {**pod["metadata"]["annotations"], RUN: run}}
-    session = Session(connection, metadata["namespace"], metadata["name"])
+    session = Session(connection, metadata["namespace"], metadata["name"], purpose)
     try:
-        _create(connection, {**pod, "metadata": metadata})
-        session.wait(seconds, say)
+        _create(connection, {**pod, "metadata": metadata}, purpose)
+        session.wait(seconds, say, until)
         yield session
     finally:
         _delete(connection, metadata, run, say)
 
 
-def _create(connection: Cluster, pod: Object) -> None:
+def _create(connection: Cluster, pod: Object, purpose: Purpose) -> None:
     """Creates the pod. Replaces the pod of an earlier run that has ended, but none that still runs."""
     metadata, api = pod["metadata"], connection.api
     where = metadata["namespace"], metadata["name"]
@@ -69,11 +91,11 @@ def _create(connection: Cluster, pod: Object) -> None:
                 raise
             other = api.get(kinds.POD, *where)
             if not Pod(other).has_ended:
-                raise SessionError(f"another calibration runs: wait for it, or delete the pod {where[1]}") from None
+                raise SessionError(f"another {purpose.what} runs: wait for it, or delete the pod {where[1]}") from None
             api.delete(kinds.POD, *where, other["metadata"]["uid"])
             api.create(kinds.POD, metadata["namespace"], pod)
     except ApiError as error:
-        raise refused(error) from None
+        raise purpose.refused(error) from None
 
 
 def _delete(connection: Cluster, metadata: Object, run: str, say: Say) -> None:
@@ -104,33 +126,28 @@ def _deaf() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def refused(error: ApiError) -> SessionError:
-    """Returns the API server's error for the user, with the needed permissions if one is missing."""
-    more = f" ({RIGHTS})" if error.code == 403 else ""
-    return SessionError(one_line(error.message) + more)
-
-
 @dataclass(frozen=True)
 class Session:
-    """The pod of a running calibration."""
+    """The pod of a running command."""
 
     connection: Cluster
     namespace: str
     name: str
+    purpose: Purpose
 
     def pod(self) -> Object:
         """Returns the pod. Raises SessionError if it is gone or can't be read."""
         try:
             return self.connection.api.get(kinds.POD, self.namespace, self.name)
         except ApiError as error:
-            raise refused(error) from None
+            raise self.purpose.refused(error) from None
 
-    def wait(self, seconds: float, say: Say) -> None:
-        """Waits until the pod is ready, and says each of its steps. Raises SessionError."""
+    def wait(self, seconds: float, say: Say, until: Callable[[Pod], bool] = lambda pod: pod.is_ready) -> None:
+        """Waits until the pod is ready, or `until` is true, and says each of its steps. Raises SessionError."""
         end, previous = time.monotonic() + seconds, ""
         while True:
             pod = Pod(self.pod())
-            if pod.is_ready:
+            if until(pod):
                 return
             trouble = problem_of(pod)
             now = trouble or step_of(pod)
@@ -152,40 +169,40 @@ class Session:
             why = f": {trouble.reason}: {trouble.message}" if trouble else ""
             raise SessionError(one_line(f"the server has ended{why}"))
 
-    def upload(self, content: bytes) -> None:
-        """Writes the user's inputs into the load generator's container. Raises SessionError."""
-        self._execute(["sh", "-c", f"head -c {len(content)} >{INPUT}"], 120, content)
+    def upload(self, content: bytes, file: str) -> None:
+        """Writes `content` into a file in the container. Raises SessionError."""
+        self._execute(["sh", "-c", f"head -c {len(content)} >{file}"], 120, _chunks(content))
 
     def run(self, command: Sequence[str], seconds: float) -> str:
-        """Runs a command in the load generator's container and returns its output. Raises SessionError."""
+        """Runs a command in the container and returns its output. Raises SessionError."""
         return self._execute(command, seconds)
 
-    def _execute(self, command: Sequence[str], seconds: float, stdin: bytes = b"") -> str:
+    def _execute(self, command: Sequence[str], seconds: float, stdin: Iterable[bytes] = ()) -> str:
         # `stream` changes its client, so it gets one of its own.
         core = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(self.connection.configuration))
         try:
             channel = kubernetes.stream.stream(
-                core.connect_get_namespaced_pod_exec, self.name, self.namespace, container=CONTAINER,
-                command=list(command), stdin=bool(stdin), stdout=True, stderr=True, tty=False, _preload_content=False,
+                core.connect_get_namespaced_pod_exec, self.name, self.namespace, container=self.purpose.container,
+                command=list(command), stdin=stdin != (), stdout=True, stderr=True, tty=False, _preload_content=False,
             )  # fmt: skip
         except kubernetes.client.ApiException as error:
-            raise refused(
+            raise self.purpose.refused(
                 ApiError(error.status or 0, "", f"can't run {command[0]} in the pod: {error.reason}")
             ) from None
         output = error_output = ""
         end = time.monotonic() + seconds
         try:
-            for start in range(0, len(stdin), _CHUNK):
-                channel.write_stdin(stdin[start : start + _CHUNK])
+            for chunk in stdin:
+                channel.write_stdin(chunk)
             open_ = True
             while open_ and time.monotonic() < end:
                 channel.update(timeout=1)
                 open_ = channel.is_open()  # before the reads, so that the last ones come after the end
                 output += channel.read_stdout(timeout=0) if channel.peek_stdout(timeout=0) else ""
                 error_output += channel.read_stderr(timeout=0) if channel.peek_stderr(timeout=0) else ""
-                if len(output) > load.MAX_BYTES:
-                    raise SessionError(f"{command[0]} printed more than {load.MAX_BYTES} bytes")
-                error_output = error_output[-load.MAX_BYTES :]
+                if len(output) > MAX_OUTPUT:
+                    raise SessionError(f"{command[0]} printed more than {MAX_OUTPUT} bytes")
+                error_output = error_output[-MAX_OUTPUT:]
             if open_:
                 raise SessionError(f"{command[0]} took longer than {seconds:.0f} s")
             code = channel.returncode
@@ -197,3 +214,7 @@ class Session:
             words = one_line((error_output or output).strip())[-500:]
             raise SessionError(f"{command[0]} failed in the pod: {words or f'exit code {code}'}")
         return output
+
+
+def _chunks(content: bytes) -> Iterator[bytes]:
+    return (content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK))
