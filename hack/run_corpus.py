@@ -17,7 +17,7 @@ from corpus.ask import first_error  # noqa: E402
 from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD, Good  # noqa: E402
 from corpus.legal import LEGAL, Legal  # noqa: E402
-from kubectl_triton.validate import tritonserver  # noqa: E402
+from kubectl_triton.validate import in_docker, tritonserver  # noqa: E402
 from triton_repository_check.expected import Expected  # noqa: E402
 
 VERDICTS = ROOT / "tests/corpus/verdicts.json"
@@ -31,7 +31,7 @@ def verdict(case: Good | Legal | Fault, expected: Expected, image: str) -> dict[
         root = case.write(Path(folder) / "models")
         root.parent.chmod(0o755)
         models = sorted(path.name for path in root.iterdir() if path.is_dir())
-        with tritonserver.started(root, expected, image, SECONDS) as start:
+        with in_docker.started(root, expected, image, SECONDS) as start:
             if start.ready:
                 message = _requests(start.address, expected, models)
                 return {"when": "request" if message else "never", "said": message}
@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--new", action="store_true", help="run only repositories without a verdict")
     options = parser.parse_args()
     verdicts: dict[str, Any] = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
-    native = tritonserver.docker(
+    native = in_docker.docker(
         "run", "--rm", "--entrypoint=sh", options.image, "-c", "ls /opt/tritonserver/backends/onnxruntime"
     )
     for part, cases in (("good", GOOD), ("legal", LEGAL), ("faults", FAULTS)):

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from corpus.faults import FAULTS
 from corpus.good import BY_NAME
 from kubectl_triton.main import main
-from kubectl_triton.validate import tritonserver
+from kubectl_triton.validate import in_docker
 
 pytestmark = pytest.mark.server
 CACHE = "--server-arg=--cache-config=local,size=1048576"
@@ -113,8 +113,8 @@ def test_reports_a_server_that_exits_during_the_wait(tmp_path, monkeypatch):
             docker("wait", arguments[-1])
         return output
 
-    docker = tritonserver.docker
-    monkeypatch.setattr(tritonserver, "docker", looked)
+    docker = in_docker.docker
+    monkeypatch.setattr(in_docker, "docker", looked)
     result = run(FAULTY["directory for a label file"].write(tmp_path), "--with-server")
     assert result.exit_code == 1
     assert ".: error TR902: tritonserver exited; last line of its log: " in result.stdout

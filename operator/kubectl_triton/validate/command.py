@@ -22,7 +22,7 @@ from triton_repository_check.expected import OPTIONS, Expected, Option
 from triton_repository_check.findings import Severity, in_order
 from triton_repository_check.load import load
 
-from . import archives, budget, images, platforms, tritonserver, unpack, with_server
+from . import archives, budget, images, in_docker, platforms, tritonserver, unpack, with_server
 
 BAD, UNCHECKED = 1, 2
 """Exit codes: there are errors; nothing was checked."""
@@ -150,7 +150,7 @@ def validate(
                 files = with_server.files(input_data, expected.entrypoint)
                 run = with_server.Run(image, seconds, request_seconds, each_step, files)
                 findings = in_order((*findings, *with_server.findings(store, repository, expected, run)))
-    except (archives.ImageError, tritonserver.DockerError, budget.BudgetError) as error:
+    except (archives.ImageError, in_docker.DockerError, budget.BudgetError) as error:
         raise Unchecked(str(error)) from None
     if form == "sarif":
         codes = {**CODES, **with_server.CODES}

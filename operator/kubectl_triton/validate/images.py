@@ -14,8 +14,8 @@ from triton_repository_check.files import Directory, Store
 
 from . import archives, platforms, unpack
 from .archives import Archive, ImageError
+from .in_docker import DockerError, docker, image_name
 from .platforms import Platform
-from .tritonserver import DockerError, docker, image_name
 
 
 @contextmanager

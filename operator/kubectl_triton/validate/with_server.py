@@ -15,7 +15,7 @@ from triton_repository_check.files import Files, Store
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Repository
 
-from . import images, tritonserver
+from . import images, in_docker, tritonserver
 
 CODES = {**tritonserver.CODES, **of_requests.CODES}
 _MAX_FILE = 256 << 20
@@ -88,7 +88,7 @@ def findings(store: Store, repository: Repository, expected: Expected, run: Run)
     )
     with (
         images.on_disk(store) as root,
-        tritonserver.started(root, expected, run.image, run.seconds, configs) as start,
+        in_docker.started(root, expected, run.image, run.seconds, configs) as start,
     ):
         yield from tritonserver.findings(start, models, run.image, run.seconds, programs=programs)
         if start.grpc:

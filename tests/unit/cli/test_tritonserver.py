@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from kubectl_triton.validate import tritonserver
-from kubectl_triton.validate.tritonserver import DockerError, Refusal, Start, findings, flags, limits, refusals, started
+from kubectl_triton.validate import in_docker
+from kubectl_triton.validate.in_docker import DockerError, limits, started
+from kubectl_triton.validate.tritonserver import Refusal, Start, findings, flags, refusals
 from triton_repository_check.expected import Expected
 from triton_repository_check.server_flags import parse
 
@@ -117,8 +118,8 @@ def test_reads_only_the_beginning_of_an_endless_log(tmp_path, monkeypatch) -> No
     (tmp_path / "docker").write_text("#!/bin/sh\nexec yes\n")
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(tritonserver, "MAX_LOG", 10_000)
-    assert tritonserver.logs("name") == "y\n" * 5000
+    monkeypatch.setattr(in_docker, "MAX_LOG", 10_000)
+    assert in_docker.logs("name") == "y\n" * 5000
 
 
 @pytest.mark.parametrize(
@@ -159,5 +160,5 @@ def test_uses_no_proxy_for_its_container(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert tritonserver._answers(f"http://127.0.0.1:{server.server_port}/v2/health/ready")
+        assert in_docker._answers(f"http://127.0.0.1:{server.server_port}/v2/health/ready")
         server.shutdown()
