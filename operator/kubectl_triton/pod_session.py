@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ import kubernetes.stream
 import websocket
 from urllib3.exceptions import HTTPError
 
+from kubectl_triton import signals
 from kubectl_triton.cluster import Cluster
 from triton_operator.api import kinds, names
 from triton_operator.cluster.errors import ApiError
@@ -101,7 +101,7 @@ def _create(connection: Cluster, pod: Object, purpose: Purpose) -> None:
 def _delete(connection: Cluster, metadata: Object, run: str, say: Say) -> None:
     """Deletes the pod of this run if it exists. A second Ctrl-C doesn't interrupt it."""
     where = metadata["namespace"], metadata["name"]
-    with _deaf():
+    with signals.ignored():
         try:
             pod = connection.api.get(kinds.POD, *where)
             if pod["metadata"].get("annotations", {}).get(RUN) != run:
@@ -112,18 +112,6 @@ def _delete(connection: Cluster, metadata: Object, run: str, say: Say) -> None:
             # 403: the user may not even read pods, so this command has created none.
             if error.code not in (403, 404):
                 say(one_line(f"could not delete the pod {where[1]}, which ends by itself: {error.message}"))
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    handlers = {
-        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
-from kubectl_triton import charts, cluster
+from kubectl_triton import charts, cluster, signals
 from kubectl_triton.pod_session import Purpose, Session, SessionError, running
 from triton_operator.api import kinds, names
 from triton_operator.cluster.errors import ApiError
@@ -67,7 +64,7 @@ def calibrate(plan: Plan, namespace: str | None, context: str | None, apply_: bo
     Raises click.ClickException if there is no result.
     """
     try:
-        with _terminated():
+        with signals.as_interrupt():
             connection = cluster.connect(namespace, context)
             model, deployment, entrypoint = _fetch(connection, plan.name)
             if apply_:
@@ -177,18 +174,3 @@ def _set(connection: cluster.Cluster, model: Object, annotations: Mapping[str, s
         raise click.ClickException(one_line(f"the value was not set: {error.message}")) from None
     values = (f"{key}={value}" for key, value in annotations.items() if key != names.ANNOTATION_CALIBRATION)
     _say(f"set {' and '.join(values)}")
-
-
-@contextmanager
-def _terminated() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP end the command like Ctrl-C, so that the pod is deleted."""
-
-    def stop(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    handlers = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
