@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes
+import yaml
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
@@ -147,6 +148,7 @@ def connect(namespace: str | None, context: str | None) -> Cluster:
         kubernetes.config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         namespace = namespace or _POD_NAMESPACE.read_text().strip()
     else:
+        context = context or _current_context()
         try:
             kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
                 context=context, client_configuration=configuration
@@ -160,7 +162,26 @@ def connect(namespace: str | None, context: str | None) -> Cluster:
     return Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), namespace, configuration)
 
 
+def _current_context() -> str | None:
+    """Returns the current context as kubectl chooses it among several files: that of the first file which has one.
+
+    The client takes the last one. Returns None to leave it to the client, and a file that can't be read, too.
+    """
+    files = _kubeconfigs()
+    for file in files if len(files) > 1 else ():
+        with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
+            config = yaml.safe_load(file.read_text())
+            if isinstance(config, dict) and config.get("current-context"):
+                return str(config["current-context"])
+    return None
+
+
 def _in_pod() -> bool:
     """Returns whether this is a pod with a ServiceAccount and without a kubeconfig."""
-    files = kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)
-    return _POD_NAMESPACE.exists() and not any(Path(file).expanduser().exists() for file in files)
+    return _POD_NAMESPACE.exists() and not any(file.exists() for file in _kubeconfigs())
+
+
+def _kubeconfigs() -> list[Path]:
+    """Returns the files of $KUBECONFIG, which may not exist."""
+    names = kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)
+    return [Path(name).expanduser() for name in names if name]

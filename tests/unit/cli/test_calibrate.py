@@ -426,3 +426,21 @@ def test_in_a_pod_the_service_account_connects(tmp_path: Any, monkeypatch: pytes
                                   "current-context": "c", "users": [{"name": "u", "user": {}}],
                                   "clusters": [{"name": "k", "cluster": {"server": "https://out"}}]}))  # fmt: skip
     assert cluster.connect(None, None).configuration.host == "https://out"
+
+
+USER: dict[str, Any] = {"name": "u", "user": {}}
+
+
+def test_of_several_kubeconfigs_the_first_with_a_current_context_wins_as_for_kubectl(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / name for name in ("none", "first", "second", "absent")]
+    for file in files[:3]:
+        server = {"name": file.name, "cluster": {"server": f"https://{file.name}"}}
+        context = {"name": file.name, "context": {"cluster": file.name, "user": "u", "namespace": f"in-{file.name}"}}
+        current = {} if file.name == "none" else {"current-context": file.name}
+        file.write_text(json.dumps({"clusters": [server], "contexts": [context], "users": [USER], **current}))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", ":".join(map(str, files)))
+    connection = cluster.connect(None, None)
+    assert (connection.configuration.host, connection.namespace) == ("https://first", "in-first")
+    assert cluster.connect(None, "second").configuration.host == "https://second"
