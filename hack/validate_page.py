@@ -66,6 +66,7 @@ kubectl triton validate repository --spec detection.yaml                  # with
 kubectl triton validate --spec detection.yaml                             # the model image of the TritonModel
 kubectl triton validate repository --format sarif >validate.sarif         # for code hosts and editors
 kubectl triton validate repository --with-server                          # runs tritonserver, and sends requests
+kubectl triton validate repository --with-server=cluster                  # the same in a pod, without Docker
 ```
 
 ```
@@ -211,6 +212,30 @@ Made-up values may be none that a model takes. So a failure is an error only if 
 are yours, or were answered before in another request, or are numbers of a fixed shape of which none is answered; or the
 exception is one that no value causes, such as a wrong name; or there is no answer, or a wrong one. Other exceptions are
 warnings. If a model itself refuses values, by `pb_utils.TritonError`, that is a note, and a warning if it refuses all.
+
+### In a pod
+
+`--with-server=cluster` runs the server in a pod, with your own permissions, where there is no Docker, or no GPU:
+
+```
+$ kubectl triton validate repository --spec detection.yaml --with-server=cluster -n vision
+uploading the repository, 12.3 MiB, to the pod detection-trial-1cc5f9a8
+sends requests to detect
+deleted the pod detection-trial-1cc5f9a8
+repository: 4 models, 0 errors, 0 warnings, 0 notes
+```
+
+With `--spec` the pod has what the TritonModel's servers have: resources, node selector, secrets for images, variables,
+volumes, sidecars and init containers of `spec.podTemplate`. Without it, it has the operator's defaults, and `--cpus`,
+`--gpus` and `--shm-size`. It has none of the labels by which Services and others select servers, and the models' folder
+is read-only for them, as in a server. The namespace is `-n`, or that of the TritonModel, or of the context.
+
+The command uploads the repository through the API server, and connects by `kubectl port-forward`. It waits up to 30
+minutes for a node and the server image, and two minutes for an image that can't be pulled. It deletes the pod at the
+end, also after Ctrl-C and SIGTERM; the pod of a command that was killed ends by itself after an hour and a half. It
+needs the permissions of Kubernetes' role `edit` ([security](security.md#trials)), and `sh`, `head` and `tar` in the
+server image. The repository is a directory or an image in a file; for an image in a registry the command still needs
+Docker.
 
 ## Output for programs
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, cast
 
 import kubernetes
 import kubernetes.stream
@@ -28,8 +29,8 @@ RUN = f"{names.GROUP}/run"
 MAX_OUTPUT = 1 << 20
 """Maximum number of bytes that a command prints."""
 _POLL_SECONDS = 1.0
-_WAITED = {"Unschedulable", "ImagePullFailed", "ContainerNotStarted"}
-"""Problems that may pass without a change of the pod."""
+_PATIENCE = {"Unschedulable": math.inf, "ImagePullFailed": 120.0, "ContainerNotStarted": 120.0}
+"""Problems that may pass without a change of the pod, and for how many seconds they are worth waiting."""
 _CHUNK = 1 << 16
 Say = Callable[[str], None]
 
@@ -132,7 +133,7 @@ class Session:
 
     def wait(self, seconds: float, say: Say, until: Callable[[Pod], bool] = lambda pod: pod.is_ready) -> None:
         """Waits until the pod is ready, or `until` is true, and says each of its steps. Raises SessionError."""
-        end, previous = time.monotonic() + seconds, ""
+        end, previous, since = time.monotonic() + seconds, "", 0.0
         while True:
             pod = Pod(self.pod())
             if until(pod):
@@ -140,7 +141,10 @@ class Session:
             trouble = problem_of(pod)
             now = trouble or step_of(pod)
             text = one_line(f"{now.reason}: {now.message}")
-            if not pod.is_alive or (trouble and trouble.reason not in _WAITED):
+            if now.reason != previous.partition(":")[0]:
+                since = time.monotonic()
+            lasts = time.monotonic() - since
+            if not pod.is_alive or (trouble and lasts >= _PATIENCE.get(trouble.reason, 0)):
                 raise SessionError(f"the server doesn't start: {text}")
             if text != previous:
                 say(text)
@@ -161,9 +165,27 @@ class Session:
         """Writes `content` into a file in the container. Raises SessionError."""
         self._execute(["sh", "-c", f"head -c {len(content)} >{file}"], 120, _chunks(content))
 
+    def feed(self, source: IO[bytes], size: int, command: str, seconds: float) -> None:
+        """Gives `size` bytes of `source` to a shell command in the container. Raises SessionError."""
+        chunks = iter(lambda: source.read(_CHUNK), b"")
+        self._execute(["sh", "-c", f"set -e; head -c {size} | {command}"], seconds, chunks)
+
     def run(self, command: Sequence[str], seconds: float) -> str:
         """Runs a command in the container and returns its output. Raises SessionError."""
         return self._execute(command, seconds)
+
+    def log(self, most: int) -> str:
+        """Returns the container's log, at most its first `most` bytes. Raises SessionError."""
+        core = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(self.connection.configuration))
+        try:
+            response = core.read_namespaced_pod_log(
+                self.name, self.namespace, container=self.purpose.container, limit_bytes=most, _preload_content=False
+            )
+            return bytes(cast(Any, response).data).decode(errors="replace")
+        except kubernetes.client.ApiException as error:
+            raise self.purpose.refused(
+                ApiError(error.status or 0, "", f"can't read the log of the pod: {error.reason}")
+            ) from None
 
     def _execute(self, command: Sequence[str], seconds: float, stdin: Iterable[bytes] = ()) -> str:
         # `stream` changes its client, so it gets one of its own.
@@ -181,6 +203,9 @@ class Session:
         end = time.monotonic() + seconds
         try:
             for chunk in stdin:
+                channel.update(timeout=0)
+                if not channel.is_open():  # the command has ended, and its words say why
+                    break
                 channel.write_stdin(chunk)
             open_ = True
             while open_ and time.monotonic() < end:

@@ -43,6 +43,11 @@ class Sender:
     def close(self) -> None:
         self._client.close()
 
+    def all_ready(self) -> bool:
+        """Returns whether each model that the server has been told to load is ready."""
+        with self._asked():
+            return bool(self._client.is_server_ready(client_timeout=READ_SECONDS))
+
     def ready(self) -> list[tuple[str, str]]:
         """Returns the models and versions that the server serves."""
         return [(m.name, m.version) for m in self._index() if m.state == READY]

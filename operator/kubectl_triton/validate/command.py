@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import click
 
-from kubectl_triton import parsing
+from kubectl_triton import options, parsing
 from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_operator.render import expectations
@@ -22,7 +22,7 @@ from triton_repository_check.expected import OPTIONS, Expected, Option
 from triton_repository_check.findings import Severity, in_order
 from triton_repository_check.load import load
 
-from . import archives, budget, images, in_docker, platforms, tritonserver, unpack, with_server
+from . import archives, budget, images, platforms, server_pod, tritonserver, unpack, with_server
 
 BAD, UNCHECKED = 1, 2
 """Exit codes: there are errors; nothing was checked."""
@@ -66,6 +66,13 @@ _READ: Mapping[str, Callable[[str], Any]] = {"shared_memory": _bytes}
 """What people write in another form than the operator."""
 
 
+class _Command(click.Command):
+    """A command in which `--with-server` needs no value, as the options of kubectl do: `--with-server=cluster`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--with-server=docker" if arg == "--with-server" else arg for arg in args])
+
+
 def _settings(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of the check's settings."""
     for option in reversed([option for option in OPTIONS if option.plugin]):
@@ -77,7 +84,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command("validate")
+@click.command("validate", cls=_Command)
 @click.argument("target", metavar="[PATH|IMAGE]", required=False)
 @click.option("--path", default=None, help="Directory of the models inside of the image. Default: /models.")
 @click.option(
@@ -94,8 +101,8 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option(
-    "--with-server", "runs_server", is_flag=True,
-    help="Also start tritonserver in Docker, send requests, and add what fails.",
+    "--with-server", "where", type=click.Choice(["docker", "cluster"]), default=None, metavar="",
+    help="Also start tritonserver in Docker, or with --with-server=cluster in a pod, send requests, add what fails.",
 )  # fmt: skip
 @click.option(
     "--server-image",
@@ -110,6 +117,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     help="Timeout of --with-server until the models are loaded.",
 )
 @with_server.options
+@options.cluster
 @garbage_collection.paused()
 def validate(
     target: str | None,
@@ -119,13 +127,15 @@ def validate(
     form: str,
     base: str | None,
     strict: bool,
-    runs_server: bool,
+    where: str | None,
     server_image: str | None,
     seconds: float,
     input_data: tuple[str, ...],
     each_step: bool,
     request_seconds: float,
-    **options: Any,
+    namespace: str | None,
+    context: str | None,
+    **settings: Any,
 ) -> None:
     """Checks a model repository: a directory, an image in Docker or a registry, or an image in a tar file.
 
@@ -139,19 +149,22 @@ def validate(
     name = target or (model.spec.model_image.reference if model else "")
     folder = path or (model.spec.model_image.path if model else "/models")
     image = server_image or (model.spec.server.image if model else tritonserver.IMAGE)
-    expected, settings = _expected(model, **options), spec_models.overrides(model) if model else {}
+    expected, configs = _expected(model, **settings), spec_models.overrides(model) if model else {}
     try:
         with budget.limited(), images.repository(name, folder, is_image=target is None, platform=platform) as store:
             judged = store.platform if isinstance(store, unpack.Archived) else ""
-            repository, problems = load(store, settings, expected.config_name, measured=expected.storage is not None,
+            repository, problems = load(store, configs, expected.config_name, measured=expected.storage is not None,
                                         request=expected.health_request)  # fmt: skip
             findings = judge(repository, problems, expected)
-            if runs_server:
+            if where:
                 files = with_server.files(input_data, expected.entrypoint)
-                run = with_server.Run(image, seconds, request_seconds, each_step, files)
+                place = server_pod.Place(model, namespace, context) if where == "cluster" else None
+                run = with_server.Run(image, seconds, request_seconds, each_step, files, place)
                 findings = in_order((*findings, *with_server.findings(store, repository, expected, run)))
-    except (archives.ImageError, in_docker.DockerError, budget.BudgetError) as error:
+    except (archives.ImageError, tritonserver.StartError, budget.BudgetError) as error:
         raise Unchecked(str(error)) from None
+    except KeyboardInterrupt:
+        raise Unchecked("stopped") from None
     if form == "sarif":
         codes = {**CODES, **with_server.CODES}
         text = formats.sarif(findings, codes, metadata.version("triton-operator"), base, judged)
@@ -171,7 +184,7 @@ def validate(
 
 def _only_model(spec: TextIO) -> TritonModel:
     try:
-        models = [model for model, _ in parsing.models(spec, "default", judged="spec.models")]
+        models = [model for model, _ in parsing.models(spec, "", judged="spec.models")]
     except click.ClickException as error:
         raise Unchecked(error.message) from None
     if len(models) > 1:

@@ -15,10 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, cast
 
+from kubectl_triton import signals
 from triton_repository_check import view
 from triton_repository_check.expected import Expected
 
-from .tritonserver import FIXED, IMAGE, MAX_LOG, SECONDS, Start, flags, refusals
+from .tritonserver import FIXED, IMAGE, MAX_LOG, SECONDS, Start, StartError, flags, refusals
 
 _SHARED_MEMORY = 1 << 30
 """Size of /dev/shm in bytes if none is known. Docker's own default is too small for some models."""
@@ -27,7 +28,7 @@ _PUBLISHED = tuple(f"--publish=127.0.0.1:0:{port.partition('/')[0]}" for port in
 _WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class DockerError(Exception):
+class DockerError(StartError):
     """A docker command failed. The message is Docker's."""
 
 
@@ -63,7 +64,8 @@ def started(
             start = _wait(name, seconds)
             yield replace(start, numpy=_numpy(name)) if start.address else start
         finally:
-            subprocess.run(["docker", "rm", "--force", "--volumes", name], capture_output=True, check=False)
+            with signals.ignored():
+                subprocess.run(["docker", "rm", "--force", "--volumes", name], capture_output=True, check=False)
 
 
 @contextlib.contextmanager

@@ -41,6 +41,10 @@ _LINE_CHARACTERS = 4096
 """Maximum length of a line of the log that is read."""
 
 
+class StartError(Exception):
+    """The server can't be started, for a reason that isn't in the repository. The message is for the user."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The server's error for a model that it doesn't serve.

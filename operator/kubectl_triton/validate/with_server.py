@@ -1,13 +1,15 @@
-"""`--with-server`: starts tritonserver on the repository, and sends requests to its models."""
+"""`--with-server`: starts tritonserver on the repository, in Docker or in a pod, and sends requests to its models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
+from kubectl_triton import signals
 from kubectl_triton.trial import findings as of_requests
 from triton_repository_check import overrides
 from triton_repository_check.expected import Expected
@@ -15,7 +17,7 @@ from triton_repository_check.files import Files, Store
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Repository
 
-from . import images, in_docker, tritonserver
+from . import images, in_docker, server_pod, tritonserver
 
 CODES = {**tritonserver.CODES, **of_requests.CODES}
 _MAX_FILE = 256 << 20
@@ -31,6 +33,7 @@ class Run:
     - `request_seconds`: the time limit for the answer to a request.
     - `each_step`: whether models that are only steps of ensembles get requests of their own, too.
     - `files`: names and contents of files with inputs, by model; "" for one whose model isn't named.
+    - `place`: where the pod runs; None for Docker.
     """
 
     image: str = tritonserver.IMAGE
@@ -38,6 +41,7 @@ class Run:
     request_seconds: float = _REQUEST_SECONDS
     each_step: bool = False
     files: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    place: server_pod.Place | None = None
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
@@ -76,7 +80,10 @@ def files(arguments: tuple[str, ...], entrypoint: str | None) -> dict[str, tuple
 
 
 def findings(store: Store, repository: Repository, expected: Expected, run: Run) -> Iterator[Finding]:
-    """Yields what fails when the server loads the models and gets requests. Raises DockerError and ImageError."""
+    """Yields what fails when the server loads the models and gets requests.
+
+    Raises ImageError and StartError.
+    """
     # The import of tritonclient takes a third of a second, and other commands don't need it.
     from kubectl_triton.trial import run as trial
 
@@ -87,12 +94,24 @@ def findings(store: Store, repository: Repository, expected: Expected, run: Run)
         models, run.request_seconds, run.seconds, run.each_step, run.files, _health(store, expected, models)
     )
     with (
+        signals.as_interrupt(),
         images.on_disk(store) as root,
-        in_docker.started(root, expected, run.image, run.seconds, configs) as start,
+        _started(root, expected, run, configs) as start,
     ):
         yield from tritonserver.findings(start, models, run.image, run.seconds, programs=programs)
         if start.grpc:
             yield from trial.run(start.grpc, plan, lambda text: click.echo(text, err=True))
+
+
+def _started(
+    root: Path, expected: Expected, run: Run, configs: Mapping[str, str]
+) -> AbstractContextManager[tritonserver.Start]:
+    if run.place is None:
+        return in_docker.started(root, expected, run.image, run.seconds, configs)
+    # The import of the client takes a tenth of a second, and other commands don't need it.
+    from . import in_cluster
+
+    return in_cluster.started(root, expected, run.image, run.seconds, configs, run.place)
 
 
 def _health(store: Store, expected: Expected, models: list[str]) -> dict[str, tuple[str, bytes]]:

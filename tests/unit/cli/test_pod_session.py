@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import math
 from collections import deque
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import kubernetes
 import pytest
 import websocket
 
+from kubectl_triton import pod_session
 from kubectl_triton.cluster import Cluster
 from kubectl_triton.pod_session import MAX_OUTPUT, Purpose, Session, SessionError
+from support import gen
 
 PURPOSE = Purpose("calibration", "load", "it needs get and create on pods/exec")
 SESSION = Session(
@@ -102,7 +108,7 @@ def test_a_command_that_prints_too_much_is_stopped(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_upload_sends_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    channel = Channel([("", "")])
+    channel = Channel([("", "")] * 8)
     calls = connected(monkeypatch, channel)
     content = bytes(range(256)) * 1000
     SESSION.upload(content, "/tmp/input.json")
@@ -137,3 +143,31 @@ def test_a_broken_connection_is_an_error_for_the_user(monkeypatch: pytest.Monkey
     with pytest.raises(SessionError, match="the connection to the pod broke: gone"):
         SESSION.run(["measure"], 5)
     assert channel.closed
+
+
+def test_a_command_that_ends_before_it_has_read_everything_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = Channel([("", "no space left on device")], code=2)
+    connected(monkeypatch, channel)
+    with pytest.raises(SessionError, match="sh failed in the pod: no space left on device"):
+        SESSION.feed(io.BytesIO(bytes(1 << 20)), 1 << 20, "tar -x", 5)
+    assert len(channel.written) < 1 << 20
+
+
+@pytest.mark.parametrize(("patience", "polls"), [(0.0, 1), (math.inf, 3)])
+def test_an_image_that_cant_be_pulled_is_waited_for_only_so_long(
+    patience: float, polls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = [gen.pod(gen.not_ready, gen.waiting("triton", "ErrImagePull", "no such image"))] * 2 + [gen.pod()]
+    seen, said = iter(pods), list[str]()
+    taken: list[Any] = []
+    api = SimpleNamespace(get=lambda *_: taken.append(pod := next(seen)) or pod)
+    session = replace(SESSION, connection=replace(SESSION.connection, api=api))
+    monkeypatch.setattr(pod_session, "_POLL_SECONDS", 0)
+    monkeypatch.setitem(pod_session._PATIENCE, "ImagePullFailed", patience)
+    if polls == 1:
+        with pytest.raises(SessionError, match="can't be pulled: no such image"):
+            session.wait(60, said.append)
+    else:
+        session.wait(60, said.append)
+        assert [text.partition(":")[0] for text in said] == ["ImagePullFailed"]
+    assert len(taken) == polls
