@@ -14,36 +14,33 @@ from typing import Any
 import yaml
 
 from hack.world import settings
+from kubectl_triton.validate.tritonserver import IMAGE
 
 from .cluster import ROOT, Namespace
 
 EXAMPLE = ROOT / "examples" / "commit-to-live"
-ACCOUNT = "model-deployer"
+ACCOUNT, TRIALS = "model-deployer", "model-trials"
 _LABEL = "--label=io.tritonoperator.world=clone"
 """The label of the tests' images, for `make purge`."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The script, for one namespace."""
+    """The script, for one namespace. `trials`: the kubeconfig of the account that may create pods."""
 
     namespace: Namespace
     kubeconfig: Path
+    trials: Path
     image: str
 
     @classmethod
     def of(cls, namespace: Namespace, folder: Path) -> Pipeline:
-        """Creates the account of the pipeline and writes its kubeconfig into `folder`."""
-        namespace.kubectl("apply", "-f", str(EXAMPLE / "deployer.yaml"))
-        token = namespace.kubectl("create", "token", ACCOUNT, "--duration=1h").strip()
-        config = json.loads(namespace.cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
-        config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
-        config["contexts"][0]["context"]["user"] = ACCOUNT
-        path = folder / "kubeconfig"
-        path.write_text(json.dumps(config))
+        """Creates the accounts of the pipeline and writes their kubeconfigs into `folder`."""
+        path = _account(namespace, "deployer.yaml", ACCOUNT, "deployer", folder)
+        trials = _account(namespace, "trials.yaml", TRIALS, "trials", folder)
         # Not the name of an image that other tests push.
         registry = f"localhost:{os.environ.get('REGISTRY_PORT', '5001')}"
-        return cls(namespace, path, f"{registry}/triton-operator/pipeline")
+        return cls(namespace, path, trials, f"{registry}/triton-operator/pipeline")
 
     def run(self, model: str, context: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs the script for the folder with the Dockerfile."""
@@ -71,16 +68,32 @@ class Pipeline:
         predefined = {
             "CI_REGISTRY": registry, "CI_REGISTRY_IMAGE": self.image, "CI_REGISTRY_USER": "ci",
             "CI_REGISTRY_PASSWORD": "secret", "CI_COMMIT_SHORT_SHA": "0a1b2c3d",
-            "KUBECONFIG_OF_DEPLOYER": str(self.kubeconfig),
+            "KUBECONFIG_OF_DEPLOYER": str(self.kubeconfig), "KUBECONFIG_OF_TRIALS": str(self.trials),
         }  # fmt: skip
         variables = {name: value for name, value in job["variables"].items() if not name.startswith("DOCKER")}
         env = {name: string.Template(value).substitute(predefined) for name, value in variables.items()}
+        # The nodes of the tests can't pull from NVIDIA's registry.
+        env["VALIDATE_OPTIONS"] = env["VALIDATE_OPTIONS"].replace(IMAGE, self.namespace.cluster.server_image)
         env |= {"DOCKER_CONFIG": str(self.kubeconfig.parent), **predefined, **self._own(model)}
         return _run(["sh", "-e", "-c", "\n".join(job["script"])], env, checkout)
 
     def _own(self, model: str) -> dict[str, str]:
         """Returns the variables that a user changes."""
         return {"MODEL": model, "NAMESPACE": self.namespace.name, "IMAGE": self.image}
+
+
+def _account(namespace: Namespace, file: str, account: str, context: str, folder: Path) -> Path:
+    """Creates the account in `file`, and returns a new kubeconfig of it, with this context."""
+    namespace.kubectl("apply", "-f", str(EXAMPLE / file))
+    token = namespace.kubectl("create", "token", account, "--duration=1h").strip()
+    config = json.loads(namespace.cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+    config["users"] = [{"name": account, "user": {"token": token}}]
+    cluster = config["contexts"][0]["context"]["cluster"]
+    inner = {"cluster": cluster, "user": account, "namespace": namespace.name}
+    config |= {"contexts": [{"name": context, "context": inner}], "current-context": context}
+    path = folder / f"{context}.kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
 
 
 def _workflow(name: str) -> Any:
