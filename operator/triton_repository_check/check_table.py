@@ -21,7 +21,6 @@ from triton_repository_check.rules import (
     batching,
     bls,
     calls,
-    completion,
     config,
     contents,
     dtypes,
@@ -32,7 +31,6 @@ from triton_repository_check.rules import (
     names,
     onnx,
     sequences,
-    settings,
     source,
     tensors,
     utils,
@@ -41,8 +39,8 @@ from triton_repository_check.rules import (
 from triton_repository_check.rules.base import Checks, despite_faults
 
 _RULES = (
-    answers, backends, batching, bls, calls, completion, config, contents, dtypes, ensemble, expected, layout, limits,
-    names, onnx, sequences, settings, source, tensors, utils, warmup,
+    answers, backends, batching, bls, calls, config, contents, dtypes, ensemble, expected, layout, limits, names, onnx,
+    sequences, source, tensors, utils, warmup,
 )  # fmt: skip
 CHECKS: Checks = tuple(check for rules in _RULES for check in rules.CHECKS)
 """Name and function of each check. Checks are independent. All of them need at least one model."""

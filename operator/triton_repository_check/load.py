@@ -164,8 +164,7 @@ def load(
     store = Directory(source) if isinstance(source, str | os.PathLike) else source
     reader = _Reader(Files(store))
     models: dict[str, Model] = {}
-    entries = reader.children("")
-    for name, entry in entries.items():
+    for name, entry in reader.children("").items():
         if entry.kind is FileKind.FOLDER:
             model = _model(reader, name, settings.get(name, {}), config_name)
             models[model.name] = model
@@ -180,7 +179,6 @@ def load(
     repository = Repository(
         path=str(source) if isinstance(source, str | os.PathLike) else store.root,
         models=models,
-        files=frozenset(one_line(name) for name, entry in entries.items() if entry.kind is FileKind.FILE),
         below=tuple(sorted(set(_below(reader, "", DEPTH)))) if empty else (),
         is_model=empty and _is_model(reader, ""),
         size=_size(store) if measured else None,

@@ -256,7 +256,6 @@ class Repository:
 
     - `path`: the path from the caller.
     - `models`: the models by directory name, sorted.
-    - `files`: the names of its entries that are not directories.
     - `below`: directories below it that contain models, relative to the repository; empty if the repository has models.
     - `is_model`: whether the path is a model, so one level too low.
     - `request_fault`: why the file of spec.healthRequest isn't JSON; empty if it is, or needn't be.
@@ -265,7 +264,6 @@ class Repository:
 
     path: str
     models: Mapping[str, Model]
-    files: frozenset[str] = frozenset()
     below: tuple[str, ...] = ()
     is_model: bool = False
     request_fault: str = ""

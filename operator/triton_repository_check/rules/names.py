@@ -8,14 +8,12 @@ from collections.abc import Iterator
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import Checks, each_model, error, listed, near, warning
-from triton_repository_check.rules.source import UTILS, Function, classes, imports_local_modules, place, returns, trees
+from triton_repository_check.rules.base import Checks, each_model, error, near, warning
+from triton_repository_check.rules.source import Function, classes, imports_local_modules, place, returns, trees
 
 CODES = {
     "TR313": "model.py: a name is never defined",
-    "TR315": "model.py: the file of a relative import doesn't exist",
     "TR316": "model.py: a decoupled model never marks its last response",
-    "TR326": "model.py: it uses a name of pb_utils before Triton adds it",
 }
 
 _ALWAYS = frozenset(dir(builtins)) | {
@@ -56,16 +54,9 @@ _UTILS = (
     "using_decoupled_model_transaction_policy",
 )
 """The functions and classes of pb_utils that are often used."""
-_ADDED_LATER = frozenset({
-    "InferenceRequest", "InferenceResponse", "Logger", "MetricFamily", "PreferredMemory", "TRITONSERVER_MEMORY_CPU",
-    "TRITONSERVER_MEMORY_GPU", "Tensor", "TritonError", "TritonModelException", "get_model_dir", "is_model_ready",
-    "load_model", "unload_model",
-})  # fmt: skip
-"""The names that the backend adds to pb_utils after it has imported model.py (Stub::StubSetup in its pb_stub.cc)."""
 _LOOK_ALIKE = 0.75
 """How similar a misspelt name is, as for difflib."""
 _FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
-_ENDINGS = (".py", ".so", ".pyc")
 
 
 def undefined(_: Repository, model: Model) -> Iterator[Finding]:
@@ -74,7 +65,7 @@ def undefined(_: Repository, model: Model) -> Iterator[Finding]:
         bound, dynamic = _bound(tree)
         if dynamic:
             continue
-        top = {id(node) for statement in tree.body for node in always_evaluated(statement)}
+        top = {id(node) for statement in tree.body for node in _always_evaluated(statement)}
         reported: set[str] = set()
         for node in ast.walk(tree):
             if not isinstance(node, ast.Name) or node.id in bound or node.id in _ALWAYS or node.id in reported:
@@ -87,30 +78,6 @@ def undefined(_: Repository, model: Model) -> Iterator[Finding]:
                 f"{node.id} is used but never defined or imported",
                 f"did you mean {close!r}?" if close else f"import or define {node.id}",
                 place(node),
-            )
-
-
-def imports(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR315: the file of a relative import isn't in the directory of model.py, which Triton imports as a package."""
-    for file, tree in trees(model):
-        folder = file.removeprefix(f"{model.directory}/").rpartition("/")[0]
-        if folder not in model.folders:
-            continue  # the files of other directories are unknown
-        entries = model.folders[folder]
-        beside = {name.split(".")[0] for name in entries if name.endswith(_ENDINGS) or "." not in name}
-        sure = {id(node) for statement in tree.body for node in always_evaluated(statement)}
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.ImportFrom) or not node.level or model.sources.keys() - {file}:
-                continue
-            names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
-            if node.level == 1 and (gone := [name for name in names if name not in beside and name != "*"]):
-                why = f"imports {listed(gone)} from its directory, but the file doesn't exist"
-            elif node.level > 1:
-                why = f"imports from {node.level - 1} levels above its directory, where Triton's import doesn't look"
-            else:
-                continue
-            yield (error if id(node) in sure else warning)(
-                file, "TR315", why, "add the file, or correct the import", place(node)
             )
 
 
@@ -147,26 +114,6 @@ def utils(_: Repository, model: Model) -> Iterator[Finding]:
                     if meant := near(name, _UTILS, _LOOK_ALIKE):
                         message = f"pb_utils has no {name}"
                         yield warning(file, "TR313", message, f"did you mean {meant!r}?", place(node))
-
-
-def added_later(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR326: the import of model.py uses a name that the backend adds to pb_utils after it."""
-    for file, tree in trees(model):
-        lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
-        used = (node for part in tree.body for node in always_evaluated(part, annotations=not lazy))
-        for node in sorted(used, key=lambda node: getattr(node, "lineno", 0)):
-            match node:
-                case ast.Attribute(value=ast.Name(id="pb_utils"), attr=name) if name in _ADDED_LATER:
-                    remedy = f"use pb_utils.{name} in a method, such as initialize; write an annotation in quotes"
-                case ast.ImportFrom(module=module, names=names) if module == UTILS:
-                    name = next((alias.name for alias in names if alias.name in _ADDED_LATER), "")
-                    remedy = f"import {UTILS} as pb_utils, and use pb_utils.{name} in a method"
-                case _:
-                    continue
-            if name:
-                message = f"{UTILS} doesn't have {name} yet when Triton imports the file"
-                yield error(file, "TR326", message, remedy, place(node))
-                break
 
 
 def _returns_nothing(tree: ast.Module) -> bool:
@@ -209,8 +156,8 @@ def _catches_name_error(handler: ast.ExceptHandler) -> bool:
     return handler.type is None or any(getattr(n, "id", "") in ("NameError", "Exception") for n in nodes)
 
 
-def always_evaluated(statement: ast.stmt, *, annotations: bool = False) -> Iterator[ast.AST]:
-    """Returns the nodes that the import always evaluates: none in function bodies or behind conditions."""
+def _always_evaluated(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Returns the nodes that the import always evaluates: none in function bodies, annotations or behind conditions."""
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()
@@ -218,25 +165,13 @@ def always_evaluated(statement: ast.stmt, *, annotations: bool = False) -> Itera
             continue
         if isinstance(node, Function):
             todo += [*node.decorator_list, *node.args.defaults]
-            if annotations:
-                arguments = (child for _, child in _children(node.args) if isinstance(child, ast.arg))
-                todo += [a for a in (node.returns, *(argument.annotation for argument in arguments)) if a]
             continue
         yield node
-        todo += [child for name, child in _children(node) if annotations or name not in ("annotation", "returns")]
-
-
-def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    for name, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
-                yield name, child
+        todo += [child for child in ast.iter_child_nodes(node) if child is not getattr(node, "annotation", None)]
 
 
 CHECKS: Checks = (
     ("model.py: names", each_model(undefined)),
     ("model.py: names of pb_utils", each_model(utils)),
-    ("model.py: names that pb_utils gets later", each_model(added_later)),
-    ("model.py: imports", each_model(imports)),
     ("model.py: the last response", each_model(final_flag)),
 )

@@ -24,7 +24,6 @@ CODES = {
     "TR302": "model.py: class TritonPythonModel is missing",
     "TR303": "model.py: method execute is missing",
     "TR304": "model.py: a method has the wrong number of arguments",
-    "TR308": "model.py: auto_complete_config has the wrong arguments, or returns nothing",
     "TR310": "model.py: pb_utils is used but not imported",
     "TR311": "model.py: the server's Python is too old for the syntax",
 }
@@ -75,7 +74,7 @@ def python(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]
 
 
 def methods(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR304, TR308, TR310: a method doesn't fit the backend's call, or pb_utils isn't imported."""
+    """TR304, TR310: a method doesn't fit the backend's call, or pb_utils isn't imported."""
     for file, tree in trees(model):
         if unbound := _unbound(tree):
             message = f"{unbound.id} is used but never imported"
@@ -84,8 +83,6 @@ def methods(_: Repository, model: Model) -> Iterator[Finding]:
             for method in node.body:
                 if isinstance(method, Function) and not method.decorator_list:
                     yield from _called(file, method)
-                if isinstance(method, Function) and method.name == "auto_complete_config":
-                    yield from _completes(file, method)
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
@@ -191,30 +188,6 @@ def _called(file: str, method: Function) -> Iterator[Finding]:
         f"change it to def {method.name}({parameters})",
         place(method),
     )
-
-
-def _completes(file: str, method: Function) -> Iterator[Finding]:
-    """TR308: auto_complete_config, which the backend calls on the class, must take and return the configuration."""
-    decorators = {d.id for d in method.decorator_list if isinstance(d, ast.Name)}
-    if len(method.decorator_list) != len(decorators):
-        return
-    count = 2 if "classmethod" in decorators else 1
-    if not _takes(method.args, count):
-        yield error(
-            file,
-            "TR308",
-            f"auto_complete_config takes {_count(method.args)}, but the backend calls it on the class with one",
-            "change it to @staticmethod def auto_complete_config(auto_complete_model_config)",
-            place(method),
-        )
-    elif not any(node.value is not None for node in returns(method)) and not ends_in_raise(method):
-        yield error(
-            file,
-            "TR308",
-            "auto_complete_config returns nothing, but the backend uses its result as the configuration",
-            "add return auto_complete_model_config at its end",
-            place(method),
-        )
 
 
 def _unbound(tree: ast.Module) -> ast.Name | None:

@@ -6,7 +6,6 @@ from corpus.faults import (
     answers,
     batching,
     calls,
-    completion,
     config,
     core,
     ensemble,
@@ -34,7 +33,6 @@ FAULTS: tuple[Fault, ...] = (
     *text.FAULTS,
     *core.FAULTS,
     *programs.FAULTS,
-    *completion.FAULTS,
     *answers.FAULTS,
     *calls.FAULTS,
 )

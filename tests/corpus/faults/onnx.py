@@ -1,4 +1,4 @@
-"""ONNX models that differ from config.pbtxt."""
+"""ONNX models that differ from config.pbtxt, or that the server can't read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corpus.faults.fault import NET, ONNX, Fault
 from support import onnx_file
-from support.mutations import Change, write
+from support.mutations import Change, add, edit, write
 
 FP32 = onnx_file.FP32
 IN8 = ["n", 3, 8, 8]
@@ -48,6 +48,19 @@ def _weights(content: bytes | None, location: str = "model.onnx.data", constant:
             (root / ONNX).parent.joinpath(location).write_bytes(content)
 
     return change
+
+
+def _versions(ir_version: int, opset: int) -> Change:
+    """Replaces the ONNX model of net by one of other versions of the format and its operators."""
+    content = onnx_file.model(
+        [onnx_file.value("images", FP32, IN8)],
+        [onnx_file.value("boxes", FP32, OUT8)],
+        [onnx_file.node("Reshape", ["images", "shape"], ["boxes"])],
+        [onnx_file.shape_constant("shape", [-1, 32, 6])],
+        ir_version=ir_version,
+        opset=opset,
+    )
+    return write(ONNX, content)
 
 
 FAULTS = (
@@ -132,4 +145,41 @@ FAULTS = (
         "external weights outside of the version", "detection", _weights(bytes(32), "../w.data"), "TR607", "error", ONNX
     ),
     Fault("missing external weights of a constant", "detection", _weights(None, constant=True), "TR607", "error", ONNX),
+    Fault(
+        "outputs that ONNX Runtime completes without a batch",
+        "detection",
+        lambda root: (
+            network(output_tensor=("boxes", FP32, [1, 32, 6]), sizes=(1, 32, 6))(root),
+            edit(NET, 'output [\n  { name: "boxes" data_type: TYPE_FP32 dims: [ 32, 6 ] }\n]\n', "")(root),
+        ),
+        "TR606",
+        "error",
+        f"{NET}:3",
+    ),
+    Fault("IR version of a newer ONNX", "detection", _versions(13, 17), "TR610", "error", ONNX, {"server": (2, 51)}),
+    Fault("opset of a newer ONNX", "detection", _versions(8, 22), "TR610", "warning", ONNX, {"server": (2, 51)}),
+    Fault(
+        "model files only for GPUs, on a CPU",
+        "detection",
+        lambda root: (
+            (root / ONNX).rename(root / "net/1/gpu.onnx"),
+            add(NET, 'cc_model_filenames { key: "8.0" value: "gpu.onnx" }\n')(root),
+        ),
+        "TR204",
+        "error",
+        "net/1",
+        {"gpus": 0},
+    ),
+    Fault(
+        "missing model file for a GPU",
+        "detection",
+        lambda root: (
+            (root / NET).write_text((root / NET).read_text().replace("KIND_CPU", "KIND_AUTO")),
+            add(NET, 'cc_model_filenames { key: "8.0" value: "gone.onnx" }\n')(root),
+        ),
+        "TR204",
+        "warning",
+        "net/1",
+        {"gpus": 1},
+    ),
 )

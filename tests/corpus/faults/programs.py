@@ -114,48 +114,6 @@ NAMES = (
         "slow/1/model.py:1",
     ),
     Fault(
-        "pb_utils.TritonError at module level",
-        "cache",
-        edit(
-            SLOW_PY, "import numpy as np", "import triton_python_backend_utils as pb_utils\nKIND = pb_utils.TritonError"
-        ),
-        "TR326",
-        "error",
-        "slow/1/model.py:2",
-    ),
-    Fault(
-        "annotation with a type of pb_utils",
-        "cache",
-        edit(SLOW_PY, "def execute(self, requests):", "def execute(self, requests: list[pb_utils.InferenceRequest]):"),
-        "TR326",
-        "error",
-        "slow/1/model.py:6",
-    ),
-    Fault(
-        "import of a class from pb_utils",
-        "cache",
-        edit(SLOW_PY, "import numpy as np", "from triton_python_backend_utils import Tensor"),
-        "TR326",
-        "error",
-        "slow/1/model.py:1",
-    ),
-    Fault(
-        "import of a missing module of the model",
-        "cache",
-        edit(SLOW_PY, "import numpy as np", "from .helper import np"),
-        "TR315",
-        "error",
-        "slow/1/model.py:1",
-    ),
-    Fault(
-        "relative import above the version directory",
-        "cache",
-        edit(SLOW_PY, "import numpy as np", "from .. import helper as np"),
-        "TR315",
-        "error",
-        "slow/1/model.py:1",
-    ),
-    Fault(
         "BLS request to a missing model",
         "bls",
         edit("outer/1/model.py", 'model_name="inner"', 'model_name="iner"'),

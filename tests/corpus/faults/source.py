@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from corpus.faults.fault import PRE, PRE_PY, Fault
 from corpus.good.repository import ECHO
-from support.mutations import edit, write
+from support.mutations import add, edit, write
 
 FAULTS = (
     Fault(
@@ -65,26 +65,6 @@ FAULTS = (
         f"{PRE}:9",
     ),
     Fault(
-        "auto_complete_config with self",
-        "completed",
-        edit(
-            "short/1/model.py",
-            "    @staticmethod\n    def auto_complete_config(",
-            "    def auto_complete_config(self, ",
-        ),
-        "TR308",
-        "error",
-        "short/1/model.py:6",
-    ),
-    Fault(
-        "auto_complete_config without return",
-        "completed",
-        edit("short/1/model.py", "        return auto_complete_model_config\n", ""),
-        "TR308",
-        "error",
-        "short/1/model.py:7",
-    ),
-    Fault(
         "responses not returned",
         "detection",
         edit(PRE_PY, "        return responses\n", ""),
@@ -115,5 +95,13 @@ FAULTS = (
         "TR310",
         "error",
         f"{PRE_PY}:11",
+    ),
+    Fault(
+        "finalize with an argument",
+        "cache",
+        add("slow/1/model.py", "\n    def finalize(self, args):\n        pass\n"),
+        "TR304",
+        "warning",
+        "slow/1/model.py:13",
     ),
 )

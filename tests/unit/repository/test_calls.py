@@ -247,111 +247,11 @@ def test_a_call_of_another_version_is_no_ring(tmp_path, version, rings):
     assert len([line for line in lines if "TR321" in line]) == rings
 
 
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [
-        ("shared_code.py", ["warning TR322 slow/1/model.py:2:1"]),
-        ("other/1/shared_code.py", ["warning TR322 slow/1/model.py:2:1"]),
-        ("slow/shared_code.py", []),
-        ("slow/1/shared_code.py", []),
-        ("slow/1/shared_code/__init__.py", []),
-    ],
-)
-def test_finds_modules_where_python_does_not_look(tmp_path, place, expected):
-    changes = write(place, "X = 1\n"), write("other/1/model.py", HEAD + "    def execute(self, requests): ...\n")
-    imported = edit("slow/1/model.py", "import numpy as np", "import numpy as np\nfrom shared_code import X")
-    assert [line for line in slow(tmp_path, imported, *changes) if "TR322" in line] == expected
-
-
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("triton_python_backend_utils.py", "import triton_python_backend_utils as utils"),
-        ("logging.py", "import logging"),
-        ("queue.py", "from queue import Queue"),
-        ("numpy.py", "import numpy"),
-        ("helpers.py", "import site; site.addsitedir('/models'); import helpers"),
-        ("helpers.py", "from sys import path; path.append('/models'); import helpers"),
-    ],
-)
-def test_accepts_modules_that_python_may_find(tmp_path, file, line):
-    changes = write(file, "X = 1\n"), edit("slow/1/model.py", "import numpy as np", f"import numpy as np\n{line}")
-    assert [finding for finding in slow(tmp_path, *changes) if "TR322" in finding] == []
-
-
-SETUP = "    def initialize(self, args):\n{}\n    def execute"
-PARAMETERS = '        import json\n        config = json.loads(args["model_config"])\n'
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        PARAMETERS + '        self.words = config["parameters"].get("words")\n',
-        PARAMETERS + '        if "words" in config["parameters"]:\n            print(config["parameters"]["words"])\n',
-        PARAMETERS + '        try:\n            config["parameters"]["words"]\n        except KeyError: ...\n',
-        '        import json\n        c = args["model_config"]\n        c = json.loads(c)\n        c["input"]\n',
-        PARAMETERS + '        p = config["parameters"]\n        p.setdefault("words", {})\n        p["words"]\n',
-        PARAMETERS + '        p = config["parameters"]\n        p.update(self.usual)\n        p["words"]\n',
-        PARAMETERS + '        p = config["parameters"]\n        self.complete(p)\n        p["words"]\n',
-        PARAMETERS + '        p = {**self.usual, **config["parameters"]}\n        p["words"]\n',
-        PARAMETERS + '        config["parameters"]["words"] = {}\n        config["parameters"]["words"]\n',
-        PARAMETERS + '        for k in ("words",):\n            p = config["parameters"]\n            p[k] = 1\n'
-        '        p["words"]\n',
-        PARAMETERS + "        import contextlib\n        with contextlib.suppress(KeyError):\n"
-        '            config["parameters"]["words"]\n',
-        PARAMETERS + '        with self.ignoring():\n            config["parameters"]["words"]\n',
-        PARAMETERS + '        for _ in self.optional:\n            config["parameters"]["words"]\n',
-        PARAMETERS + '        self.words = [config["parameters"]["words"] for _ in self.optional]\n',
-        '        import json\n        p = json.load(open(__file__ + ".json"))["parameters"]\n        p["words"]\n',
-        '        self.words = SPEC["parameters"]["words"]\n',
-        '        import json\n        args["model_config"] = json.loads(args["model_config"])\n'
-        '        args["model_config"]["input"]\n',
-        "        import json\n        args = {k: json.loads(v) for k, v in args.items()}\n"
-        '        args["model_config"]["input"]\n',
-    ],
-)
-def test_accepts_optional_parameters(tmp_path, body):
-    changes = edit("slow/1/model.py", "    def execute", SETUP.format(body)), add("slow/1/model.py", "\n\nSPEC = {}\n")
-    assert slow(tmp_path, *changes) == []
-
-
-LATER = "        import json\n        self.config = json.loads(args['model_config'])\n\n    def finalize(self): ...\n"
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (PARAMETERS + '        self.words = config["parameters"]["words"]\n', "TR323 slow/1/model.py:9:22"),
-        (PARAMETERS + '        p = config["parameters"]\n        p["words"]\n', "TR323 slow/1/model.py:10:9"),
-        (PARAMETERS + '        self.p = config["parameters"]\n        self.p["words"]\n', "TR323 slow/1/model.py:10:9"),
-        (PARAMETERS + '        self.config = c = config\n        c["parameters"]["words"]\n',
-         "TR323 slow/1/model.py:10:9"),
-        (LATER, "TR323 slow/1/model.py:13:9"),
-        ('        self.c = args["model_config"]\n        self.c["input"]\n', "TR324 slow/1/model.py:8:9"),
-        ('        c = args["model_config"]\n        c.get("input")\n', "TR324 slow/1/model.py:8:9"),
-        ("        import json\n        c = json.loads(args)\n", "TR324 slow/1/model.py:8:13"),
-    ],
-)  # fmt: skip
-def test_finds_missing_parameters_and_text_that_is_not_parsed(tmp_path, body, expected):
-    changes = [edit("slow/1/model.py", "    def execute", SETUP.format(body))]
-    if body == LATER:
-        execute = "def execute(self, requests):\n"
-        changes += [edit("slow/1/model.py", execute, execute + '        self.config["parameters"]["words"]\n')]
-    assert slow(tmp_path, *changes) == [f"error {expected}"]
-
-
 @pytest.mark.parametrize(("decorator", "level"), [("torch.no_grad()", "error"), ("recovered", "warning")])
 def test_a_decorator_may_suppress_the_exception(tmp_path, decorator, level):
     source = program(WRONG).replace("    def execute", f"    @{decorator}\n    def execute")
     lines = slow(tmp_path, write("slow/1/model.py", f"import torch\nfrom company import recovered\n{source}"))
     assert lines == [f"{level} TR318 slow/1/model.py:13:63"]
-
-
-def test_a_decorator_may_parse_the_configuration(tmp_path):
-    body = SETUP.format('        args["model_config"]["input"]\n').replace("    def init", "    @parsed\n    def init")
-    changes = (edit("slow/1/model.py", "    def execute", body),
-               edit("slow/1/model.py", "import numpy", "from company import parsed\nimport numpy"))  # fmt: skip
-    assert slow(tmp_path, *changes) == []
 
 
 def test_is_ready_takes_no_argument(tmp_path):
@@ -361,29 +261,3 @@ def test_is_ready_takes_no_argument(tmp_path):
     assert slow(tmp_path / "b", edit("slow/1/model.py", "    def execute", ready)) == [
         "warning TR304 slow/1/model.py:6:5"
     ]
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ('open(os.path.join(args["model_repository"], "cache.bin"), "wb")', 1),
-        ('open(f"{args[\'model_repository\']}/log.txt", mode="a")', 1),
-        ('self.here = os.path.dirname(os.path.abspath(__file__)); os.makedirs(os.path.join(self.here, "cache"))', 1),
-        ('(pathlib.Path(__file__).parent / "seen").write_text("x")', 1),
-        ('here = pathlib.Path(__file__).resolve().parent; (here / "seen").open("w")', 1),
-        ('open(os.path.join(args["model_repository"], "labels.txt"))', 0),
-        ('open(os.path.join(args["model_repository"], "labels.txt"), "rb")', 0),
-        ('open(os.path.join("/tmp", args["model_name"]), "w")', 0),
-        ('open(os.path.join(tempfile.mkdtemp(), os.path.basename(__file__)), "w")', 0),
-        ("open(self.target, self.mode)", 0),
-        ('path = os.path.join(os.path.dirname(__file__), "x"); path = "/tmp/x"; open(path, "w")', 0),
-        ('a = __file__; b = a; c = os.path.dirname(b); open(c + "/x", "w")', 1),
-        ('shelf.open(args["model_repository"])', 0),
-    ],
-)
-def test_finds_writes_below_the_models_directory(tmp_path, body, expected):
-    method = "    def initialize(self, args):\n" + "".join(f"        {line}\n" for line in body.split("; "))
-    source = program("pb_utils.InferenceResponse([])").replace("    def execute", f"{method}\n    def execute")
-    lines = [line for line in slow(tmp_path, write("slow/1/model.py", source)) if "TR325" in line]
-    assert len(lines) == expected, lines
-    assert all(line.startswith("warning") for line in lines)

@@ -552,25 +552,6 @@ def test_rejects_incomplete_model_metrics(tmp_path, metrics, expected):
     assert brief(findings(root)) == expected
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("tensors = [{'name': 'X', 'data_type': 'TYPE_FLOAT32', 'dims': [4]}]\n        for t in tensors:\n"
-         "            c.add_output(t)", ["warning TR317 pre/1/model.py:13:47"]),
-        ("if c:\n            c.add_output({'name': 'X', 'data_type': 'FP32', 'dims': [4]})",
-         ["warning TR317 pre/1/model.py:14:53"]),
-        ("kind = 'FP32'\n        c.add_output({'name': 'X', 'data_type': kind, 'dims': [4]})",
-         ["warning TR317 pre/1/model.py:14:49"]),
-        ("c.add_output({'name': 'X', 'data_type': 'FP32', 'dims': [4]})", ["error TR317 pre/1/model.py:13:9"]),
-        ("for t in [{'name': 'X', 'data_type': 'TYPE_FP32', 'dims': [4]}]:\n            c.add_output(t)", []),
-        ("print({'data_type': 'FP32'})", []),
-    ],
-)  # fmt: skip
-def test_finds_unknown_data_types_in_auto_complete_config(tmp_path, body, expected):
-    method = f"\n    @staticmethod\n    def auto_complete_config(c):\n        {body}\n        return c\n"
-    assert brief(findings(good(tmp_path, add("pre/1/model.py", method)))) == expected
-
-
 def test_an_ensemble_needs_the_tensors_of_a_model_without_a_configuration(tmp_path):
     assert [line for line in brief(findings(good(tmp_path, remove("pre/config.pbtxt")))) if "error" in line] == [
         "error TR402 detect/config.pbtxt:11:24",
