@@ -171,7 +171,7 @@ In the pod, the check also knows the backends that NVIDIA's image lacks by its t
 `--spec`.
 
 Some findings follow from what the source of a model.py proves: the kinds of arguments (TR318), numpy's types (TR319),
-and the models that it calls (TR320, TR321). What a variable may be in several ways is not judged. Neither are most
+and the models that it calls (TR320, TR321). A variable that is bound more than once is not judged. Neither are most
 faults with which a model.py doesn't load: the server names them itself, with file and line, at each start.
 
 ## With a real server

@@ -9,19 +9,13 @@ from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.rules.base import Checks, each_model, error, warning
 from triton_repository_check.rules.calls import constants, literal, mapped
-from triton_repository_check.rules.kinds import Names, Scope
+from triton_repository_check.rules.kinds import TYPES, Names, Scope
 from triton_repository_check.rules.source import Function, inside, place, trees
 from triton_repository_check.schema import type_name
 
 CODES = {
     "TR319": "model.py: an output has another type than config.pbtxt declares",
 }
-
-_TYPES = {
-    "float16": "FP16", "float32": "FP32", "float64": "FP64", "bool": "BOOL", "bytes": "STRING", "object": "STRING",
-    **{f"{kind}{bits}": f"{kind.upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-"""numpy's types and Triton's."""
 
 
 def outputs(repository: Repository, model: Model) -> Iterator[Finding]:
@@ -42,7 +36,7 @@ def outputs(repository: Repository, model: Model) -> Iterator[Finding]:
                 name = literal(node.args[0], values)
                 data_type = declared.get(name or "")
                 dtype = scope.dtype(node.args[1])
-                if not data_type or data_type == "INVALID" or not dtype or _TYPES.get(dtype) == data_type:
+                if not data_type or data_type == "INVALID" or not dtype or TYPES.get(dtype) == data_type:
                     continue
                 fails = dtype == "str" or name in used
                 yield (error if fails else warning)(
@@ -58,7 +52,7 @@ def outputs(repository: Repository, model: Model) -> Iterator[Finding]:
 def _remedy(data_type: str) -> str:
     if data_type == "STRING":
         return "make the array with dtype=object, or of bytes"
-    dtype = next((ours for ours, theirs in _TYPES.items() if theirs == data_type), "")
+    dtype = next((ours for ours, theirs in TYPES.items() if theirs == data_type), "")
     dtype = "bool_" if dtype == "bool" else dtype  # numpy 1.24 to 1.26 have no np.bool
     return f"add .astype(np.{dtype}), or dtype=np.{dtype}" if dtype else "convert the array to the declared type"
 

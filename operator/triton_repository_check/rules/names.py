@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.rules.base import Checks, each_model, error, near, warning
-from triton_repository_check.rules.source import Function, classes, imports_local_modules, place, returns, trees
+from triton_repository_check.rules.source import (
+    Function,
+    bindings,
+    classes,
+    imports_local_modules,
+    place,
+    returns,
+    trees,
+)
 
 CODES = {
     "TR313": "model.py: a name is never defined",
@@ -125,28 +133,16 @@ def _returns_nothing(tree: ast.Module) -> bool:
 
 def _bound(tree: ast.Module) -> tuple[set[str], bool]:
     """Returns all names that the file binds in any scope, and whether it may bind others at run time."""
-    bound: set[str] = set()
+    bound = set(bindings(tree))
     dynamic = False
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-                bound.add(name)
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in _DYNAMIC_BINDINGS:
+                dynamic = True
+            case ast.alias(name="*"):
                 dynamic = True
             case ast.Try(body=body, handlers=handlers) if any(map(_catches_name_error, handlers)):
                 bound.update(n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name))
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                bound.add(name)
-            case ast.alias(name=name, asname=other):
-                dynamic = dynamic or name == "*"
-                bound.add(other or name.split(".")[0])
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                bound.add(name)
-            case ast.MatchMapping(rest=str(name)):
-                bound.add(name)
-            case ast.Global(names=names) | ast.Nonlocal(names=names):
-                bound.update(names)
-        bound.update(parameter.name for parameter in getattr(node, "type_params", ()))
     return bound, dynamic
 
 

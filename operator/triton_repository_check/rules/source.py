@@ -238,6 +238,25 @@ def inside(method: Function) -> Iterator[ast.AST]:
             todo.extend(ast.iter_child_nodes(node))
 
 
+def bindings(tree: ast.AST) -> Iterator[str]:
+    """Returns the names that the nodes of a tree bind in any scope, each as often as it is bound."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.alias(name=name, asname=other):
+                yield other or name.split(".")[0]
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name
+            case ast.MatchMapping(rest=str(name)):
+                yield name
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                yield from names
+        yield from (parameter.name for parameter in getattr(node, "type_params", ()))
+
+
 def returns(method: Function) -> list[ast.Return]:
     """Returns the return statements of `method`, sorted by line."""
     statements = [node for node in inside(method) if isinstance(node, ast.Return)]
