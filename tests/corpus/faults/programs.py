@@ -74,20 +74,6 @@ RETURNS = (
         "slow/1/model.py:8",
     ),
     Fault(
-        "helper that returns no responses",
-        "cache",
-        write(
-            SLOW_PY,
-            execute(
-                "        return self.answer(requests)\n\n"
-                "    def answer(self, requests):\n        print(len(requests))\n"
-            ),
-        ),
-        "TR309",
-        "error",
-        "slow/1/model.py:6",
-    ),
-    Fault(
         "missing final response",
         "decoupled",
         edit(REPEAT_PY, "            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)\n", ""),

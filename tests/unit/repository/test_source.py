@@ -258,7 +258,6 @@ SENT = {
 }
 REFUSED = {
     "nothing": "    def execute(self, requests):\n        pass\n",
-    "nothing, by a helper": "    def execute(self, requests):\n        return self.f()\n    def f(self): pass\n",
     "a tuple": "    def execute(self, requests):\n        return tuple(requests)\n",
     "a tuple of two": "    def execute(self, requests):\n        return 1, 2\n",
     "a dict": "    def execute(self, requests):\n        out = {}\n        return out\n",
