@@ -115,25 +115,25 @@ def _reads(tree: ast.Module, texts: dict[str, str], utils: Names) -> Iterator[Ca
 
 
 def certain(tree: ast.Module) -> Iterator[ast.AST]:
-    """Returns the nodes of initialize and execute that are always reached: see `straight`."""
+    """Returns the nodes of initialize and execute that are always reached: see `_straight`."""
     for node in classes(tree):
         methods = [method for method in node.body if isinstance(method, Function)]
         for method in methods:
             called = method.name in ("initialize", "execute")
             if called and not any(map(_may_suppress, method.decorator_list)):
-                yield from straight(method.body)
+                yield from _straight(method.body)
 
 
-def straight(body: list[ast.stmt]) -> Iterator[ast.AST]:
+def _straight(body: list[ast.stmt]) -> Iterator[ast.AST]:
     """Returns the nodes that are certainly reached: none in branches, and none after a statement that may leave."""
     for statement in body:
         match statement:
             case ast.For(body=inner) if _has_items(statement):
-                yield from straight(inner)
+                yield from _straight(inner)
             case ast.With(body=inner, items=items) if not any(
                 isinstance(item.context_expr, ast.Call) and _may_suppress(item.context_expr) for item in items
             ):
-                yield from straight(inner)
+                yield from _straight(inner)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() | ast.Return():
                 if not any(_is_branch(node) for node in ast.walk(statement)):
                     yield from ast.walk(statement)

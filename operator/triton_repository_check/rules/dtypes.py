@@ -36,7 +36,7 @@ def outputs(repository: Repository, model: Model) -> Iterator[Finding]:
                 name = literal(node.args[0], values)
                 data_type = declared.get(name or "")
                 dtype = scope.dtype(node.args[1])
-                if not data_type or data_type == "INVALID" or not dtype or TYPES.get(dtype) == data_type:
+                if not data_type or data_type == "INVALID" or not dtype or TYPES[dtype] == data_type:
                     continue
                 fails = dtype == "str" or name in used
                 yield (error if fails else warning)(

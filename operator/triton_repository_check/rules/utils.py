@@ -71,8 +71,13 @@ SIGNATURES: dict[str, Signature] = {
         for name in ("log_info", "log_warn", "log_error", "log_verbose")
     },
 }
-_REQUIRED = {"Tensor": 2, "TritonError": 1, "get_input_tensor_by_name": 2, "get_output_tensor_by_name": 2}
-_REQUIRED_KEYS = {"InferenceRequest": ("inputs", "requested_output_names", "model_name")}
+_REQUIRED = {
+    "Tensor": ("the name", "the value"),
+    "TritonError": ("message",),
+    "get_input_tensor_by_name": ("inference_request", "name"),
+    "get_output_tensor_by_name": ("inference_response", "name"),
+    "InferenceRequest": ("inputs", "requested_output_names", "model_name"),
+}
 _MORE_KEYS = {
     "InferenceResponse": frozenset({"parameters"}),
     "InferenceRequest": frozenset({"flags", "timeout", "preferred_memory", "trace", "parameters"}),
@@ -110,8 +115,7 @@ def _fault(name: str, call: ast.Call, scope: Scope) -> tuple[str, str] | None:
     values = {**dict(zip(names, call.args, strict=False)), **{str(k.arg): k.value for k in call.keywords}}
     if len(call.args) > len(names) and name not in _MORE_KEYS:
         return f"it takes {len(names)} arguments, got {len(call.args)}", signature[0][2]
-    required = _REQUIRED_KEYS.get(name, tuple(names[: _REQUIRED.get(name, 0)]))
-    if lacking := [parameter for parameter in required if parameter not in values]:
+    if lacking := [parameter for parameter in _REQUIRED.get(name, ()) if parameter not in values]:
         return f"{listed(lacking)} is missing", next(how for p, _, how in signature if p == lacking[0])
     for parameter, allowed, how in signature:
         if parameter in values and (why := _wrong(parameter, values[parameter], allowed, scope)):

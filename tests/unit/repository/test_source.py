@@ -291,6 +291,8 @@ def test_rejects_values_that_are_not_a_list_of_responses(tmp_path, source):
         "def work(): vendor.answer(requests)\n\n        vendor.run(work)",
         "batch = list(requests); self.worker.submit(batch)",
         "self.worker.pending += requests",
+        "self.answer(requests)",
+        "for request in requests: self.answer(request)",
     ],
 )
 def test_warns_if_a_function_of_another_module_may_send_the_responses(tmp_path, body):
