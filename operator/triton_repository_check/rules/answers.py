@@ -135,6 +135,13 @@ def _too_few_responses(file: str, execute: Function) -> Iterator[Finding]:
         in_loops |= {id(node) for statement in loop.body for node in ast.walk(statement)}
         if not isinstance(loop, ast.For) or not _uses(loop.iter, {requests}):
             continue
+        if isinstance(loop.iter, ast.Subscript) and isinstance(loop.iter.slice, ast.Slice) and loop.iter.slice.upper:
+            used = [node for node in inside(execute) if isinstance(node, ast.Name) and node.id == requests]
+            if len(used) == 1:
+                message = (
+                    f"execute looks only at {ast.unparse(loop.iter)}: the other requests of a batch get no response"
+                )
+                yield warning(file, "TR312", message, f"loop over {requests}", place(loop.iter))
         last = loop.body[-1]
         if isinstance(last, ast.Return) and last.value is not None and not _is_none(last.value):
             yield warning(

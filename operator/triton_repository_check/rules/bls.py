@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
-from triton_repository_check.graph import components, way
+from triton_repository_check.graph import components, loaded, way
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node
 from triton_repository_check.rules.base import MAX_FINDINGS, Checks, each_model, error, instead, listed, near, warning
 from triton_repository_check.rules.calls import certain, constants, keyword, literal
-from triton_repository_check.rules.kinds import Names
-from triton_repository_check.rules.source import may_complete_config, place, trees
+from triton_repository_check.rules.kinds import Names, Scope
+from triton_repository_check.rules.source import Function, inside, may_complete_config, place, trees
 
 CODES = {
     "TR314": "model.py: the called model doesn't exist",
     "TR320": "model.py: the called model doesn't have the tensor",
     "TR321": "model.py: models call each other in a ring",
+    "TR329": "model.py: it calls a model during its warm-up",
+    "TR330": "model.py: the called model isn't loaded, or not in this version",
+    "TR331": "model.py: it calls a decoupled model without decoupled=True",
 }
 
 
@@ -30,6 +33,7 @@ class Request:
 
     - `named`: where the source names the model.
     - `always`: whether each request to the calling model reaches it.
+    - `runs`: where it is sent without a word about decoupled, each with whether that is always reached.
     """
 
     file: str
@@ -37,6 +41,7 @@ class Request:
     named: ast.expr
     call: ast.Call
     always: bool
+    runs: Sequence[tuple[ast.Call, bool]]
     texts: dict[str, str]
     names: Names
 
@@ -47,13 +52,27 @@ def requests(model: Model) -> Iterator[Request]:
         return  # most models; parsing takes long
     for file, tree in trees(model):
         names, texts = Names(tree), constants(tree)
-        always = {id(node) for node in certain(tree)}
+        always, runs = {id(node) for node in certain(tree)}, _runs(tree, names)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and names.of(node.func) == "InferenceRequest":
                 name = keyword(node, "model_name")
                 target = literal(name, texts) if name is not None else None
                 if name is not None and target is not None:
-                    yield Request(file, target, name, node, id(node) in always, texts, names)
+                    sent = [(run, id(run) in always) for run in runs.get(id(node), ())]
+                    yield Request(file, target, name, node, id(node) in always, sent, texts, names)
+
+
+def _runs(tree: ast.Module, names: Names) -> Mapping[int, list[ast.Call]]:
+    """Returns the calls of exec that don't say decoupled, by the id of the expression that makes the request."""
+    runs: dict[int, list[ast.Call]] = {}
+    for function in (node for node in ast.walk(tree) if isinstance(node, Function)):
+        scope = Scope(function, names)
+        for node in inside(function):
+            match node:
+                case ast.Call(func=ast.Attribute(value=value, attr="exec" | "async_exec"), args=[], keywords=keywords):
+                    if not {keyword.arg for keyword in keywords} & {"decoupled", None}:
+                        runs.setdefault(id(scope.follow(value)), []).append(node)
+    return runs
 
 
 def called(repository: Repository, model: Model) -> Iterator[Finding]:
@@ -70,6 +89,44 @@ def called(repository: Repository, model: Model) -> Iterator[Finding]:
                 else "add the model, unless the server loads it from another repository",
                 place(request.named),
             )
+
+
+def served(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR329, TR330: the server has no such model or version: never, not at start, or not during a warm-up."""
+    names = loaded(repository, expected.load_models)
+    for model in repository.models.values():
+        warms = model.config is not None and bool(model.config.model_warmup)
+        for request in islice(requests(model), MAX_FINDINGS):
+            target = repository.models.get(request.target)
+            level = error if request.always else warning
+            if target is not None and warms:
+                message = (
+                    f"calls model {target.name!r} during its warm-up, when the server isn't ready: it doesn't load"
+                )
+                remedy = "remove model_warmup from config.pbtxt, or warm up the called model instead"
+                yield level(request.file, "TR329", message, remedy, place(request.named))
+            argument = keyword(request.call, "model_version")
+            number = -1 if argument is None else _number(argument)
+            if target is not None and model.name in names and target.name not in names:
+                message = f"calls model {target.name!r}, which spec.server.loadModels leaves out"
+                remedy = "add it to spec.server.loadModels, unless it is loaded later"
+                yield warning(request.file, "TR330", message, remedy, place(request.named))
+            elif target is not None and target.served and number not in (-1, None, *target.served):
+                message = f"calls version {number} of model {target.name!r}, which the server doesn't load"
+                remedy = f"use one of its versions: {listed(target.served)}; or add it to version_policy"
+                yield level(request.file, "TR330", message, remedy, place(argument or request.call))
+
+
+def decoupled(repository: Repository, model: Model) -> Iterator[Finding]:
+    """TR331: exec of a request to a decoupled model without decoupled=True, which fails."""
+    for request in requests(model):
+        target = repository.models.get(request.target)
+        if target is None or target.config is None or not target.config.model_transaction_policy.decoupled:
+            continue
+        for run, always in request.runs:
+            message = f"calls model {target.name!r}, which is decoupled, without decoupled=True"
+            remedy = "pass decoupled=True, and take each response from the result"
+            yield (error if always else warning)(request.file, "TR331", message, remedy, place(run))
 
 
 def tensors(repository: Repository, model: Model) -> Iterator[Finding]:
@@ -186,4 +243,6 @@ CHECKS: Checks = (
     ("model.py: calls of models", each_model(called)),
     ("model.py: tensors of called models", each_model(tensors)),
     ("model.py: rings", rings),
+    ("model.py: called models that aren't there", served),
+    ("model.py: calls of decoupled models", each_model(decoupled)),
 )

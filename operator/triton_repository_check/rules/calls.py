@@ -24,8 +24,10 @@ CODES = {
     "TR305": "model.py: config.pbtxt doesn't declare the input",
     "TR306": "model.py: config.pbtxt doesn't declare the output",
     "TR307": "model.py: a declared output is never created",
+    "TR327": "model.py: config.pbtxt doesn't declare the tensor whose configuration it reads",
 }
 
+_CONFIGURATIONS = {"get_input_config_by_name": "input", "get_output_config_by_name": "output"}
 _BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda)
 _PASS_ON = ("open(", "torch.", "np.", "numpy.", "tf.", "warnings.", "threading.")
 """Starts of decorators and context managers that don't suppress exceptions."""
@@ -97,6 +99,31 @@ def names(repository: Repository, model: Model) -> Iterator[Finding]:
                         "create it in execute, or remove it from config.pbtxt",
                         model.where.find("output", index, "name"),
                     )
+
+
+def configurations(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR327: model.py asks for the configuration of a tensor that isn't declared, and gets None."""
+    if model.config is None or may_complete_config(model):
+        return
+    for file, tree in trees(model):
+        texts, utils = constants(tree), Names(tree)
+        used = {id(node.value) for node in certain(tree) if isinstance(node, ast.Attribute | ast.Subscript)}
+        for node in ast.walk(tree):
+            function = utils.of(node.func) if isinstance(node, ast.Call) else ""
+            if not isinstance(node, ast.Call) or function not in _CONFIGURATIONS:
+                continue
+            side = _CONFIGURATIONS[function]
+            declared = {tensor.name for tensor in getattr(model.config, side)}
+            argument = node.args[1] if len(node.args) > 1 else keyword(node, "name")
+            name = literal(argument, texts) if argument is not None else None
+            if name is not None and name not in declared:
+                yield (error if id(node) in used else warning)(
+                    file,
+                    "TR327",
+                    f"asks for the configuration of {side} {name!r}, which config.pbtxt doesn't declare: it gets None",
+                    instead(name, declared, f"a declared {side}") if declared else "declare it in config.pbtxt",
+                    place(argument or node),
+                )
 
 
 def mapped(repository: Repository, model: Model) -> set[str]:
@@ -207,4 +234,7 @@ def _mentions(tree: ast.Module, name: str) -> bool:
     return any(getattr(node, "attr", getattr(node, "id", "")) == name for node in ast.walk(tree))
 
 
-CHECKS: Checks = (("model.py: tensors", each_model(names)),)
+CHECKS: Checks = (
+    ("model.py: tensors", each_model(names)),
+    ("model.py: configurations of tensors", each_model(configurations)),
+)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import Checks, each_model, error, near, warning
+from triton_repository_check.rules.base import Checks, each_model, error, instead, near, warning
 from triton_repository_check.rules.source import (
     Function,
     bindings,
@@ -22,6 +22,7 @@ from triton_repository_check.rules.source import (
 CODES = {
     "TR313": "model.py: a name is never defined",
     "TR316": "model.py: a decoupled model never marks its last response",
+    "TR328": "model.py: a method is used without a call",
 }
 
 _ALWAYS = frozenset(dir(builtins)) | {
@@ -62,6 +63,16 @@ _UTILS = (
     "using_decoupled_model_transaction_policy",
 )
 """The functions and classes of pb_utils that are often used."""
+_MEMBERS = {
+    "Logger": ("log", "log_info", "log_warn", "log_error", "log_verbose", "LogLevel",
+               "INFO", "WARNING", "ERROR", "VERBOSE"),
+    "MetricFamily": ("Metric", "COUNTER", "GAUGE", "HISTOGRAM"),
+    "TritonError": ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS",
+                    "CANCELLED", "code", "message"),
+}  # fmt: skip
+"""What these classes have in server 2.71."""
+_METHODS = frozenset({"as_numpy", "has_error", "is_cancelled"})
+"""Methods of tensors, responses and requests that are often taken for values."""
 _LOOK_ALIKE = 0.75
 """How similar a misspelt name is, as for difflib."""
 _FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
@@ -122,6 +133,26 @@ def utils(_: Repository, model: Model) -> Iterator[Finding]:
                     if meant := near(name, _UTILS, _LOOK_ALIKE):
                         message = f"pb_utils has no {name}"
                         yield warning(file, "TR313", message, f"did you mean {meant!r}?", place(node))
+                case ast.Attribute(value=ast.Attribute(value=ast.Name(id="pb_utils"), attr=owner), attr=name):
+                    known = _MEMBERS.get(owner, (name,))
+                    if name not in known and not name.startswith("__"):
+                        message = f"pb_utils.{owner} has no {name}"
+                        yield warning(file, "TR313", message, instead(name, known, "one of its names"), place(node))
+
+
+def uncalled(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR328: a method is used like a value. As a condition it is always true; a warning, since it may not matter."""
+    for file, tree in trees(model):
+        nodes = list(ast.walk(tree))
+        own = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+        own |= {node.name for node in nodes if isinstance(node, Function)}
+        # A function may get the method, and call it.
+        called = {id(part) for n in nodes if isinstance(n, ast.Call) for part in (n.func, *n.args)}
+        called |= {id(node.value) for node in nodes if isinstance(node, ast.keyword)}
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and node.attr in _METHODS - own and id(node) not in called:
+                message = f"{node.attr} is a method, and isn't called here"
+                yield warning(file, "TR328", message, f"write {node.attr}()", place(node))
 
 
 def _returns_nothing(tree: ast.Module) -> bool:
@@ -169,5 +200,6 @@ def _always_evaluated(statement: ast.stmt) -> Iterator[ast.AST]:
 CHECKS: Checks = (
     ("model.py: names", each_model(undefined)),
     ("model.py: names of pb_utils", each_model(utils)),
+    ("model.py: methods without a call", each_model(uncalled)),
     ("model.py: the last response", each_model(final_flag)),
 )

@@ -66,6 +66,24 @@ LEGAL = {
         call = pb_utils.InferenceRequest(model_name=self.name, requested_output_names=["OUT"], inputs=tensors)
         return call.async_exec()
 """,
+    "an attribute with the name of a method": program(
+        'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given)])',
+        "            self.is_cancelled = False\n            if self.is_cancelled:\n                continue\n",
+    ),
+    "a method that a function gets": program(
+        'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.run(request.is_cancelled, given))])'
+    ),
+    "a configuration by a name that is computed": program(
+        'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given)])',
+        "            pb_utils.get_output_config_by_name(self.config, self.name)\n",
+    ),
+    "names of 2.71": program(
+        'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given)])',
+        "            pb_utils.MetricFamily.HISTOGRAM, pb_utils.TritonError.CANCELLED, pb_utils.Logger.VERBOSE\n",
+    ),
+    "the rest of the requests": out("given")
+    .replace("in requests:", "in requests[:1]:")
+    .replace("return responses", "return responses + self.rest(requests[1:])"),
     "undeclared output": program(
         'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given), pb_utils.Tensor("X", given)])'
     ),
