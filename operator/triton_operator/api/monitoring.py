@@ -95,14 +95,16 @@ class Installed:
 
 @dataclass(frozen=True, order=True)
 class ServerFault:
-    """A model on one server that answers nothing, by the alerts ServerFails and ServerHangs.
+    """A version of a model on one server that answers nothing, by the alerts ServerFails and ServerHangs.
 
     - `hangs`: requests wait, and it executes none. Otherwise it answers every request with an error.
+    - `version`: "" if the alert doesn't say it, as of an operator before this field.
     """
 
     pod: str
     model: str
     hangs: bool
+    version: str = ""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,9 @@ def _alerts(series: list[Any]) -> Mapping[Key, Alerts]:
         if name == NOT_COUNTED:
             models.setdefault(_key(labels), set()).add(model)
         elif pod:
-            faults.setdefault(_key(labels), set()).add(ServerFault(pod[:_MAX_NAME], model, hangs=name == HANGS))
+            version = labels.get("version", "")[:_MAX_NAME]
+            fault = ServerFault(pod[:_MAX_NAME], model, name == HANGS, version)
+            faults.setdefault(_key(labels), set()).add(fault)
     return {
         key: Alerts(tuple(sorted(models.get(key, ()))[:_MAX_MODELS]), tuple(sorted(faults.get(key, ()))[:_MAX_MODELS]))
         for key in models.keys() | faults.keys()

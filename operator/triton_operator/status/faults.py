@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from triton_operator.api.monitoring import PrometheusAnswer, ServerFault
 from triton_operator.api.status import GPU_NOT_USED, READY, SERVER_FAILS, SERVER_HANGS, Condition
@@ -48,12 +49,13 @@ def _unused(pods: Sequence[Pod], model: str) -> str:
 
 
 def _described(fault: ServerFault, faults: Sequence[ServerFault], pods: set[str]) -> str:
+    model = fault.model + (f" version {fault.version}" if fault.version else "")
     symptom = (
-        f"the model {fault.model} executes nothing, and its requests wait"
+        f"the model {model} executes nothing, and its requests wait"
         if fault.hangs
-        else f"every request to the model {fault.model} fails"
+        else f"every request to the model {model} fails"
     )
-    same = {other.pod for other in faults if (other.model, other.hangs) == (fault.model, fault.hangs)}
+    same = {other.pod for other in faults if replace(other, pod=fault.pod) == fault}
     if same >= pods and len(pods) > 1:
         return f"on all servers {symptom}: the model, its input or the last change is to blame, see their logs"
     advice = "" if len(pods) == 1 else "; other servers answer, so delete its pod, and a new server replaces it"

@@ -19,13 +19,21 @@ def fails(pod: str, model: str = "step") -> ServerFault:
     return ServerFault(pod, model, hangs=False)
 
 
+def hangs(pod: str, version: str = "") -> ServerFault:
+    return ServerFault(pod, "step", True, version)
+
+
 CASES: dict[str, tuple[tuple[ServerFault, ...], str, list[str]]] = {
     "one server fails": ((fails("b"),), "ServerFails",
                          ["a answers; on the server b every request to the model step fails; other servers answer"]),
-    "one server hangs": ((ServerFault("b", "step", hangs=True),), "ServerHangs",
+    "one server hangs": ((hangs("b"),), "ServerHangs",
                          ["on the server b the model step executes nothing, and its requests wait", "delete its pod"]),
     "all servers fail": ((fails("a"), fails("b")), "ServerFails",
                          ["a answers; on all servers every request to the model step fails: the model, its input or"]),
+    "a version hangs on both": ((hangs("a", "2"), hangs("b", "2")), "ServerHangs",
+                                ["on all servers the model step version 2 executes nothing"]),
+    "versions hang": ((hangs("a", "1"), hangs("b", "2")), "ServerHangs",
+                      ["on the server a the model step version 1", "on the server b the model step version 2"]),
     "many models": (tuple(fails("b", f"m{n}") for n in range(5)), "ServerFails",
                     ["model m0 fails", "model m2 fails", "2 more such models"]),
 }  # fmt: skip

@@ -80,6 +80,8 @@ _FALLS = 10
 queue too, but Kubernetes restarts it less often than this in ten minutes."""
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
+_ONE = f"{PER_MODEL}, pod, model, version"
+"""The labels of one version of a model on one server."""
 _WHO = "{{ $labels.namespace }}/{{ $labels.tritonmodel }}"
 _VERSION = "{{ with $labels.version }} version {{ . }}{{ end }}"
 
@@ -385,18 +387,17 @@ def _request_failures(subject: Subject) -> Rule:
 def _server_fails(subject: Subject) -> Rule:
     """Returns the alert. The reason BACKEND is never a client's: Triton counts an exception or a dead process so.
 
-    For one model on one server, because the other servers may still answer. Its own failures count, not those of the
-    ensembles that call it (OTHER).
+    For one version of a model on one server, because the others may still answer. Its own failures count, not those of
+    the ensembles that call it (OTHER). A counter of successes that is no number shows nothing.
     """
     scope, span = subject.scope, window(120, subject.scrape_seconds)
-    by = f"{PER_MODEL}, pod, model"
     failures = rate(scope.pick("nv_inference_request_failure", equal("reason", "BACKEND")), span)
-    successes = rate(scope.pick("nv_inference_request_success"), span)
+    successes = f"sum by ({_ONE}) (rate({scope.pick('nv_inference_request_success')}[{span}]))"
     return _alert(
         FAILS, "warning", "1m",
-        f"(sum by ({by}) {failures} * 120 >= {_MIN_FAILURES}) / 120\nunless on ({by}) sum by ({by}) {successes} > 0",
-        f"The server {{{{ $labels.pod }}}} of {_WHO} answers every request to model {{{{ $labels.model }}}} with an "
-        "error",
+        f"(sum by ({_ONE}) {failures} * 120 >= {_MIN_FAILURES}) / 120\nunless on ({_ONE}) {successes} != 0",
+        f"The server {{{{ $labels.pod }}}} of {_WHO} answers every request to model {{{{ $labels.model }}}}{_VERSION} "
+        "with an error",
         f"{_number('$value')} requests per second fail in the model's backend, and none succeeds. If other servers "
         "answer requests to the model, delete the pod: a new server replaces it. If all servers fail, the model, its "
         "input or the last change is to blame. The server's log has the error.",
@@ -406,21 +407,21 @@ def _server_fails(subject: Subject) -> Rule:
 def _server_hangs(subject: Subject) -> Rule:
     """Returns the alert. An execution is counted when it has ended, so a model with long ones is silent, too.
 
-    That is strange for a model whose executions were short in the hour before.
+    That is strange for a model whose executions were short in the hour before. For one version of the model, because
+    another one may work. A gauge or a counter that is no number shows nothing.
     """
     scope, span, hour = subject.scope, window(_HANG_SECONDS, subject.scrape_seconds), "1h"
-    by = f"{PER_MODEL}, pod, model"
     before = f"offset {span}"
-    waits = f"max by ({by}) (min_over_time({scope.pick('nv_inference_pending_request_count')}[{span}]))"
+    waits = f"max by ({_ONE}) (min_over_time({scope.pick('nv_inference_pending_request_count')}[{span}]))"
     executions, microseconds = (
         scope.pick(name) for name in ("nv_inference_exec_count", "nv_inference_compute_infer_duration_us")
     )
-    count, took = (f"sum by ({by}) (increase({each}[{hour}] {before}))" for each in (executions, microseconds))
+    count, took = (f"sum by ({_ONE}) (increase({each}[{hour}] {before}))" for each in (executions, microseconds))
     return _alert(
         HANGS, "warning", "",
-        f"({waits} > 0)\nunless on ({by}) sum by ({by}) (increase({executions}[{span}])) > 0\n"
-        f"and on ({by}) {took} / ({count} > 0) < {_MAX_EXECUTION_SECONDS}e6",
-        f"The model {{{{ $labels.model }}}} hangs on the server {{{{ $labels.pod }}}} of {_WHO}: "
+        f"({waits} > 0 < Inf)\nunless on ({_ONE}) sum by ({_ONE}) (increase({executions}[{span}])) != 0\n"
+        f"and on ({_ONE}) {took} / ({count} > 0) < {_MAX_EXECUTION_SECONDS}e6",
+        f"The model {{{{ $labels.model }}}}{_VERSION} hangs on the server {{{{ $labels.pod }}}} of {_WHO}: "
         f"{_plural('1 request waits', 'requests wait')}",
         f"It has executed nothing for {_HANG_SECONDS // 60} minutes, and its executions took less than "
         f"{_MAX_EXECUTION_SECONDS} s on average in the hour before. Delete the pod: a new server replaces it. If it "
