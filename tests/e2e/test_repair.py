@@ -176,7 +176,9 @@ def test_ready_names_a_server_that_answers_every_request_with_an_error(cluster: 
         namespace.kubectl("exec", victim, "-c", "triton", "--", BUSYBOX, "touch", "/dev/shm/broken")
         # Two minutes without a success, the alert's minute, and the evaluations of a minute.
         message = eventually(lambda: ready("ServerFails"), 480, lambda: namespace.conditions_text("breaks"))
-        assert f"on the server {victim} every request to the model echo fails; other servers answer" in message
+        assert (
+            f"on the server {victim} every request to the model echo version 1 fails; other servers answer" in message
+        )
         assert other not in message
         eventually(lambda: "ServerFails" in namespace.kubectl("events", "--for=tritonmodel/breaks"), 60)
         namespace.kubectl("delete", "pod", victim, "--wait=false")
