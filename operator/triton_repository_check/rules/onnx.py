@@ -243,6 +243,8 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
         if any(size != 1 for size in declared):
             yield error(model.config_path, "TR605", f"{name} is {_text(declared)}, but a single value{where}",
                         "set dims: [ 1 ]", at)  # fmt: skip
+        elif batch > 0 and (side == "output" or not model.config.output):
+            yield _scalar(model, name, where)
         return
     if side == "input" and tensor.allow_ragged_batch:
         if actual != (-1,):
@@ -278,6 +280,23 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
             f"set dims: {_text(actual[1:] if batch > 0 else actual)}",
             at,
         )
+
+
+def _scalar(model: Model, name: str, where: str) -> Finding:
+    """TR606: an input or output without dimensions has no batch size.
+
+    Follows onnxruntime.cc: AutoCompleteMaxBatch refuses it if a side isn't declared. Otherwise the server loads it, and
+    takes as many values from the output as the batch has.
+    """
+    config = model.config
+    level = warning if (config.input or config.batch_input) and config.output else error
+    return level(
+        model.config_path,
+        "TR606",
+        f"{name} is a single value without a batch size{where}, but max_batch_size is {config.max_batch_size}",
+        "export the model with a dynamic batch size, or set max_batch_size to 0",
+        model.where.find("max_batch_size"),
+    )
 
 
 def _text(dims: Sequence[int]) -> str:

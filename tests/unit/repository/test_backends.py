@@ -12,6 +12,10 @@ from unit.repository.gen import findings
 
 ONNX = model([value("a", FP32, [4])], [value("b", FP32, [4])])
 SCRIPT = (Path(__file__).parent / "model_files/script.pt").read_bytes()
+VALUES = """\
+input { name: "a" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "b" data_type: TYPE_FP32 dims: [ 1 ] }
+"""
 TENSORS = """\
 input { name: "a" data_type: TYPE_FP32 dims: [ 4 ] }
 output { name: "b" data_type: TYPE_FP32 dims: [ 4 ] }
@@ -229,3 +233,16 @@ def test_judges_the_text_of_labels(tmp_path: Path, content: bytes, dims: str, to
     write("py/l", content)(tmp_path)
     found = [f for f in findings(tmp_path) if f.code == "TR208"]
     assert [(f.severity, f.file, f.message) for f in found] == ([("warning", "py/l", told)] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("max_batch_size: 8\n" + VALUES, ["warning TR606"]),
+        ("max_batch_size: 8\n" + VALUES[VALUES.index("output") :], ["error TR606"]),
+        (VALUES.replace("[ 1 ]", "[ -1, 1 ]", 1), []),
+    ],
+)
+def test_a_single_value_has_no_batch(tmp_path, config, told):
+    content = model([value("a", FP32, ["n", 1])], [value("b", FP32, [])])
+    assert findings_of(tmp_path, "onnxruntime", config, content) == told
