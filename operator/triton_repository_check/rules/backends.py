@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterator
 
 from triton_repository_check import placeholders
+from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import Checks, each_model, error, listed, warning
-from triton_repository_check.schema import DataType, type_name
+from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, listed, warning
+from triton_repository_check.schema import DataType, ModelInstanceGroup, type_name
 
 CODES = {
     "TR126": "the backend refuses the value of a parameter, or an accelerator",
     "TR127": "the backend doesn't support a tensor",
+    "TR133": "the backend doesn't run on the CPU, or on a GPU",
 }
 
 _BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
@@ -37,6 +39,8 @@ PARAMETERS = {
     },
 }
 """Parameters by backend, with what they may be. The backend refuses other values; numbers are read as by C++ stoi."""
+KINDS = {"tensorrt": ModelInstanceGroup.KIND_GPU, "openvino": ModelInstanceGroup.KIND_CPU}
+"""The kinds of instances that these backends take; they refuse others when they load the model."""
 _NOT_IN_TORCH = (DataType.TYPE_UINT16, DataType.TYPE_UINT32, DataType.TYPE_UINT64)
 _INDEXED = re.compile(r".*?__\d*")
 
@@ -104,6 +108,29 @@ def torch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
         )
 
 
+def devices(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR133: the backend refuses the kind of an instance group."""
+    takes = KINDS.get(model.backend)
+    if takes is None or model.config is None or _by_python(model) or "enable_multi_device" in model.config.parameters:
+        return
+    name = ModelInstanceGroup.Kind.Name(takes)
+    for index, group in enumerate(model.config.instance_group):
+        if group.kind not in (takes, ModelInstanceGroup.KIND_AUTO):
+            kind = ModelInstanceGroup.Kind.Name(group.kind)
+            message = f"the {model.backend} backend takes only {name}, not {kind}"
+            at = model.where.find("instance_group", index, "kind")
+            yield error(model.config_path, "TR133", message, f"set kind: {name}", at)
+    auto = [i for i, group in enumerate(model.config.instance_group) if group.kind == ModelInstanceGroup.KIND_AUTO]
+    # Warnings, because a pod may see GPUs without requesting them, and a server may be without support for them.
+    if model.backend == "tensorrt" and expected.gpus == 0 and (auto or not model.config.instance_group):
+        remedy = "request a GPU in spec.server.resources.limits"
+        yield warning(model.config_path, "TR133", "TensorRT needs a GPU, but the server has none", remedy, model.where)
+    if model.backend == "openvino" and expected.gpus and auto:
+        message = "Triton takes KIND_GPU for this group, but the openvino backend takes only KIND_CPU"
+        at = model.where.find("instance_group", auto[0])
+        yield warning(model.config_path, "TR133", message, "set kind: KIND_CPU", at)
+
+
 def _by_python(model: Model) -> bool:
     """Whether another library than the backend's own loads the model, e.g. the runtime model.py of pytorch."""
     return bool(model.config.runtime)
@@ -112,4 +139,5 @@ def _by_python(model: Model) -> bool:
 CHECKS: Checks = (
     ("parameters", each_model(parameters)),
     ("tensors for PyTorch", each_model(torch_tensors)),
+    ("devices of backends", each_model_expected(devices)),
 )

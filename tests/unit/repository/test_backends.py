@@ -246,3 +246,28 @@ def test_judges_the_text_of_labels(tmp_path: Path, content: bytes, dims: str, to
 def test_a_single_value_has_no_batch(tmp_path, config, told):
     content = model([value("a", FP32, ["n", 1])], [value("b", FP32, [])])
     assert findings_of(tmp_path, "onnxruntime", config, content) == told
+
+
+@pytest.mark.parametrize(
+    ("backend", "groups", "gpus", "told"),
+    [
+        ("tensorrt", "instance_group { kind: KIND_CPU }", 1, ["error TR133"]),
+        ("tensorrt", "instance_group { kind: KIND_MODEL }", None, ["error TR133"]),
+        ("tensorrt", "instance_group { count: 2 }", None, []),
+        ("tensorrt", "instance_group { count: 2 }", 0, ["warning TR133"]),
+        ("tensorrt", "", 0, ["warning TR133"]),
+        ("tensorrt", "", 1, []),
+        ("openvino", "instance_group { kind: KIND_GPU }", 1, ["error TR133"]),
+        ("openvino", "instance_group { kind: KIND_CPU }", 1, []),
+        ("openvino", "instance_group { count: 2 }", 1, ["warning TR133"]),
+        ("openvino", "instance_group { count: 2 }", None, []),
+        ("openvino", "", 1, []),
+    ],
+)
+def test_backends_take_one_kind_of_instances(tmp_path, backend, groups, gpus, told):
+    files = {"tensorrt": {"model.plan": b"ftrt"}, "openvino": {"model.xml": b"<net></net>", "model.bin": b"0"}}
+    for name, content in files[backend].items():
+        write("m/1/" + name, content)(tmp_path)
+    write("m/config.pbtxt", f'backend: "{backend}"\n{TENSORS}{groups}\n')(tmp_path)
+    reported = findings(tmp_path, gpus=gpus)
+    assert [f"{f.severity} {f.code}" for f in reported if str(f.severity) != "note"] == told
