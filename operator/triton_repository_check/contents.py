@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import IO
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
 
 MAX_DIRECTORY = 4 * 2**20
 """Maximum size in bytes of a ZIP file's directory. The check skips larger ones."""
@@ -37,11 +37,13 @@ class Contents:
 
     - `problem`: why the backend can't load the file; empty if it may load it.
     - `sure`: whether the problem is certain.
+    - `engine`: the arguments of vLLM's engine.
     """
 
     problem: str = ""
     remedy: str = ""
     sure: bool = True
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read(backend: str, path: str, platform: str, file: IO[bytes], size: int) -> Contents | None:
@@ -81,7 +83,9 @@ def _engine(file: IO[bytes], size: int) -> Contents:
         document = json.loads(file.read(MAX_JSON).decode()) if size <= MAX_JSON else {}
     except (ValueError, RecursionError) as error:
         return Contents(f"it isn't JSON: {error}", 'write e.g. {"model": "facebook/opt-125m"}')
-    return Contents() if isinstance(document, dict) else Contents("it isn't a JSON object", 'write { "model": "…" }')
+    if isinstance(document, dict):
+        return Contents(engine=document)
+    return Contents("it isn't a JSON object", 'write { "model": "…" }')
 
 
 def _plan(file: IO[bytes], _: int) -> Contents:

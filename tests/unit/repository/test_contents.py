@@ -147,3 +147,28 @@ def test_refuses_what_openvino_refuses(tmp_path, xml, why):
 def test_does_not_read_a_large_directory():
     content = archive(*(f"{n:01000}" for n in range(5000)))
     assert read("pytorch", "model.pt", "", io.BytesIO(content), len(content)).problem == ""  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "group", "gpus", "told"),
+    [
+        ('"tensor_parallel_size": 4', "KIND_MODEL", 4, []),
+        ('"tensor_parallel_size": 4', "KIND_MODEL", None, []),
+        ('"tensor_parallel_size": 4', "KIND_MODEL", 1, ["error TR517"]),
+        ('"tensor_parallel_size": 2, "pipeline_parallel_size": 2', "KIND_MODEL", 2, ["error TR517"]),
+        ('"tensor_parallel_size": 4, "distributed_executor_backend": "ray"', "KIND_MODEL", 1, []),
+        ('"tensor_parallel_size": "4"', "KIND_MODEL", 1, []),
+        ('"tensor_parallel_size": 2', "KIND_GPU", 2, ["error TR802"]),
+        ('"dtype": "auto"', "KIND_GPU", 1, []),
+        ('"dtype": "auto"', "KIND_MODEL", 0, ["warning TR517"]),
+        ('"gpu_memory_utilization": 90', "KIND_MODEL", None, ["error TR802"]),
+        ('"gpu_memory_utilization": 1', "KIND_MODEL", None, []),
+        ('"gpu_memory_utilisation": 0.5', "KIND_MODEL", None, ["warning TR802"]),
+        ('"data_parallel_size": 1, "max_num_partial_prefills": 1, "kv_cache_dtype": "auto"', "KIND_MODEL", None, []),
+    ],
+)
+def test_reads_the_arguments_of_vllm(tmp_path, arguments, group, gpus, told):
+    write("m/1/model.json", f'{{"model": "facebook/opt-125m", {arguments}}}')(tmp_path)
+    write("m/config.pbtxt", f'backend: "vllm"\ninstance_group {{ count: 1 kind: {group} }}\n')(tmp_path)
+    reported = findings(tmp_path, gpus=gpus)
+    assert [f"{f.severity} {f.code}" for f in reported if str(f.severity) != "note"] == told
