@@ -168,7 +168,7 @@ def _add(archive: tarfile.TarFile, folder: Path, name: str) -> None:
 
 
 def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leaves out what a server can't read, such as a socket, and this machine's users."""
+    """Leaves out what no server can read, such as a pipe, and the users of this machine."""
     if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
         return None
     entry.uid = entry.gid = 0
