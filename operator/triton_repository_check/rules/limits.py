@@ -22,6 +22,7 @@ CODES = {
     "TR513": "rate_limiter: too few of a resource",
     "TR514": "the repository is larger than the limit of ephemeral storage",
     "TR516": "more threads of Python models than a pod may have in some clusters",
+    "TR518": "rate_limiter: a resource is both global and of each device",
 }
 
 THREADS = {
@@ -103,6 +104,28 @@ def rate_limiter(_: Repository, model: Model, expected: Expected) -> Iterator[Fi
                 f"set --rate-limit-resource={name}:{need} in spec.server.args, or lower the count",
                 at,
             )
+
+
+def resource_kinds(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR518: the rate limiter refuses a resource that is global in one place and not in another, of any model."""
+    if expected.flags is None or not expected.flags.rate_limiter:
+        return
+    first: dict[str, tuple[bool, str]] = {}
+    for name in sorted(loaded(repository, expected.load_models) & repository.models.keys()):
+        model = repository.models[name]
+        for group, instance in enumerate(model.config.instance_group if model.config and not model.is_ensemble else ()):
+            for index, resource in enumerate(instance.rate_limiter.resources):
+                kind = getattr(resource, "global")
+                other, where = first.setdefault(resource.name, (kind, model.config_path))
+                if other != kind:
+                    yield error(
+                        model.config_path,
+                        "TR518",
+                        f"the resource {resource.name!r} is {'global' if kind else 'not global'}, but it is "
+                        f"{'global' if other else 'not global'} in another place of {where}",
+                        "set the same global in all of them, or use two names",
+                        model.where.find("instance_group", group, "rate_limiter", 0, "resources", index),
+                    )
 
 
 def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
@@ -221,5 +244,6 @@ CHECKS: Checks = (
     ("processes", processes),
     ("response cache", each_model_expected(cache)),
     ("rate limiter", each_model_expected(rate_limiter)),
+    ("resources of the rate limiter", resource_kinds),
     ("size", storage),
 )

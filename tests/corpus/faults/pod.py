@@ -15,6 +15,8 @@ def _megabytes(root: Path) -> None:
     config.write_text(config.read_text().replace("dims: [ 4 ]", "dims: [ 1000000 ]"))
 
 
+_GLOBAL = 'rate_limiter { resources [ { name: "R" count: 1 global: true } ] }'
+
 FAULTS = (
     Fault(
         "misspelled entrypoint",
@@ -114,5 +116,26 @@ FAULTS = (
         "error",
         "repeat/config.pbtxt:11",
         {"flags": ServerFlags(response_cache=True)},
+    ),
+    *(
+        Fault(
+            f"resource that is global in only one place of {where}",
+            "instances",
+            edit(file, old, new),
+            "TR518",
+            "error",
+            f"many/config.pbtxt:{line}",
+            {"flags": ServerFlags(rate_limiter=True)},
+        )
+        for where, file, old, new, line in (
+            ("a model", "many/config.pbtxt", "count: 2 kind: KIND_CPU", f"count: 2 kind: KIND_CPU {_GLOBAL}", 16),
+            (
+                "the repository",
+                "auto/config.pbtxt",
+                "count: 2 kind: KIND_AUTO",
+                f"count: 2 kind: KIND_AUTO {_GLOBAL}",
+                14,
+            ),
+        )
     ),
 )
