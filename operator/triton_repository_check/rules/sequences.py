@@ -152,6 +152,11 @@ def _states(model: Model, batcher: Any, at: Node) -> Iterator[Finding]:
         unnamed = [field for field in ("input_name", "output_name") if not getattr(state, field)]
         for field in unnamed:
             yield error(model.config_path, "TR113", f"state {index} has no {field}", f'add {field}: "…"', place)
+        if state.data_type == DataType.TYPE_INVALID:
+            # The python backend's process ends at each request. Other backends may not use the type.
+            level = error if model.backend == "python" else warning
+            message = f"state {state.input_name!r} has no data_type"
+            yield level(model.config_path, "TR113", message, "add e.g. data_type: TYPE_FP32", place)
         faults = [f"{times[state.input_name]} states with initial_state have this input_name"] if twice else []
         if len(state.initial_state) > 1:
             faults.append(f"it has {len(state.initial_state)} initial states, but at most one is allowed")

@@ -5,6 +5,16 @@ from __future__ import annotations
 from corpus.faults.fault import NET, Fault
 from support.mutations import edit
 
+_STATE = """data_type: TYPE_FP32
+      dims: [ 2 ]
+      initial_state: {
+        data_type: TYPE_FP32
+        dims: [ 2 ]
+        data_file: "first"
+        name: "first state"
+      }
+"""
+
 FAULTS = (
     Fault(
         "dynamic batching with max_batch_size 0",
@@ -137,5 +147,13 @@ FAULTS = (
         "TR114",
         "error",
         "lengths/config.pbtxt:14",
+    ),
+    Fault(
+        "state of a sequence without a data_type",
+        "sequence",
+        edit("state/config.pbtxt", _STATE, "dims: [ 2 ]\n"),
+        "TR113",
+        "error",
+        "state/config.pbtxt:12",
     ),
 )
