@@ -290,6 +290,7 @@ def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
         names = {config.default_model_filename} if config is not None and config.default_model_filename else set()
         names = names or set(model.default_files) & model.folders.get(str(version), frozenset())
         paths |= {f"{version}/{name.lstrip('/')}" for name in names}
+        paths |= {f"{version}/{name.lstrip('/')}/model.onnx" for name in names if model.backend == "onnxruntime"}
         if config is not None:
             paths |= {f"{version}/{name}" for name in config.cc_model_filenames.values()}
     if config is not None:

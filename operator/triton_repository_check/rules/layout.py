@@ -247,6 +247,8 @@ def model_files(_: Repository, model: Model, expected: Expected) -> Iterator[Fin
             yield note(where, "TR205", "the version directory is empty, which is correct for an ensemble", _KEEP)
         elif not model.is_ensemble and files and not any(_there(model, version, name) for name in (*files, *by_gpu)):
             state = f"it contains {', '.join(sorted(entries)[:5])}" if entries else "the directory is empty"
+            if model.backend == "onnxruntime" and entries & set(files):
+                state = "in its place is a directory without a file model.onnx"
             yield error(
                 where,
                 "TR204",
@@ -264,7 +266,10 @@ def model_files(_: Repository, model: Model, expected: Expected) -> Iterator[Fin
 
 def _there(model: Model, version: int, name: str) -> bool:
     """Whether the file may exist. A link that leads out of the repository may. Some models are directories."""
-    entry = model.named.get(f"{version}/{name.lstrip('/')}")
+    path = f"{version}/{name.lstrip('/')}"
+    entry = model.named.get(path)
+    if entry is not None and entry.kind is FileKind.FOLDER and model.backend == "onnxruntime":
+        entry = model.named.get(f"{path}/model.onnx")  # as LoadModel in onnxruntime.cc
     missing = (FileKind.NOTHING, FileKind.FOLDER) if name.endswith(".py") else (FileKind.NOTHING,)
     return entry is not None and entry.kind not in missing
 

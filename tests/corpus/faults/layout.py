@@ -82,4 +82,12 @@ FAULTS = (
         "three/config.pbtxt:10",
     ),
     Fault("missing label file", "warmup", remove("words/labels.txt"), "TR208", "error", f"{TEXT}:8"),
+    Fault(
+        "directory in place of model.onnx",
+        "detection",
+        then(move(ONNX, "net/net.onnx"), move("net/net.onnx", f"{ONNX}/net.onnx")),
+        "TR204",
+        "error",
+        "net/1",
+    ),
 )

@@ -147,3 +147,11 @@ def test_reads_the_arguments_of_vllms_engine(tmp_path, text, problem):
     assert [(f.severity, f.file, f.message.startswith(problem)) for f in refusals] == (
         [("error", "llm/1/model.json", True)] if problem else []
     )
+
+
+def test_a_directory_model_onnx_may_contain_the_file(tmp_path):
+    root = good(tmp_path)
+    content = (root / "net/1/model.onnx").read_bytes()
+    (root / "net/1/model.onnx").unlink()
+    write("net/1/model.onnx/model.onnx", content)(root)
+    assert "TR204" not in {finding.code for finding in findings(root)}
