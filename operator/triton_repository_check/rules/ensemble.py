@@ -318,6 +318,31 @@ def batches(repository: Repository, model: Model) -> Iterator[Finding]:
                 f"lower it to {target.config.max_batch_size}, or raise that of {target.name!r}",
                 model.where.find("max_batch_size"),
             )
+        yield from _fixed_batch(model, index, step, target)
+
+
+def _fixed_batch(model: Model, index: int, step: Any, target: Model) -> Iterator[Finding]:
+    """TR416: one of the ensemble and a step takes batches, and the first dim of the other isn't such a batch size."""
+    sizes = (model.config.max_batch_size, target.config.max_batch_size)
+    given = {tensor.name: tensor for tensor in model.config.input if not tensor.HasField("reshape")}
+    for tensor in target.config.input if min(sizes) <= 0 < max(sizes) else ():
+        outer = given.get(step.input_map.get(tensor.name, ""))
+        if outer is None or abs(len(outer.dims) - len(tensor.dims)) != 1:
+            continue
+        batched, whole = (outer.dims, tensor.dims) if sizes[0] > 0 else (tensor.dims, outer.dims)
+        if whole[0] <= 0 or not _match((-1, *batched), tuple(whole)) or not (whole[0] > max(sizes) or sizes[0] > 1):
+            continue
+        none = whole[0] > max(sizes)
+        yield (error if none and not outer.optional else warning)(
+            model.config_path,
+            "TR416",
+            f"input {outer.name!r} has a fixed batch size, the first dim {whole[0]} in "
+            f"{(target if sizes[0] > 0 else model).config_path}, but max_batch_size is {max(sizes)} in "
+            f"{(model if sizes[0] > 0 else target).config_path}: "
+            + ("each request fails" if none else "requests with another batch size fail"),
+            f"set max_batch_size to {whole[0]}, or make the first dim variable (-1)",
+            _at(model, "input_map", Link(index, tensor.name, outer.name)),
+        )
 
 
 def branches(repository: Repository, model: Model) -> Iterator[Finding]:

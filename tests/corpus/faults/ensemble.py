@@ -19,6 +19,10 @@ def _ensembles_in_a_ring(root: Path) -> None:
     edit("inside/config.pbtxt", 'key: "OUT"', 'key: "Y"')(root)
 
 
+_SIXTEEN = 'input [ { name: "X" data_type: TYPE_FP32 dims: [ 16, 4 ]'
+_ONE_ROW = '"IN" data_type: TYPE_FP32 dims: [ 1, 4 ]'
+_ROWS = '"OUT" data_type: TYPE_FP32 dims: [ -1, 4 ]'
+
 FAULTS = (
     Fault(
         "step that declares and completes nothing",
@@ -159,5 +163,29 @@ FAULTS = (
         "TR416",
         "error",
         f"{DETECT}:3",
+    ),
+    Fault(
+        "first dim of an ensemble above a step's max_batch_size",
+        "optional",
+        lambda root: (
+            edit("plain/config.pbtxt", "max_batch_size: 8\n", "")(root),
+            edit("plain/config.pbtxt", 'input [ { name: "X" data_type: TYPE_FP32 dims: [ 4 ]', _SIXTEEN)(root),
+        ),
+        "TR416",
+        "error",
+        "plain/config.pbtxt:9",
+    ),
+    Fault(
+        "fixed batch size of a step",
+        "optional",
+        lambda root: (
+            edit("scale/config.pbtxt", "max_batch_size: 8\n", "")(root),
+            edit("scale/config.pbtxt", '"IN" data_type: TYPE_FP32 dims: [ 4 ]', _ONE_ROW)(root),
+            edit("scale/config.pbtxt", '"OUT" data_type: TYPE_FP32 dims: [ 4 ]', _ROWS)(root),
+            edit("scale/config.pbtxt", "dynamic_batching { }\n", "")(root),
+        ),
+        "TR416",
+        "warning",
+        "plain/config.pbtxt:10",
     ),
 )
