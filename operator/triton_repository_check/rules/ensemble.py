@@ -36,6 +36,7 @@ CODES = {
     "TR416": "ensemble: max_batch_size is above that of a step",
     "TR417": "ensemble: a step has no input_map or no output_map",
     "TR418": "ensemble: a step joins tensors of different decoupled models",
+    "TR419": "ensemble: an optional input is required by a step",
 }
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
@@ -345,6 +346,24 @@ def _fixed_batch(model: Model, index: int, step: Any, target: Model) -> Iterator
         )
 
 
+def optional(repository: Repository, model: Model) -> Iterator[Finding]:
+    """TR419: a request may leave out an input that a step needs, and fails then."""
+    may_miss = {tensor.name for tensor in model.config.input if tensor.optional} if model.steps else set()
+    for link in graph(model).reads if may_miss else ():
+        target = repository.models.get(model.steps[link.step].model_name)
+        if link.tensor not in may_miss or target is None or target.config is None or may_complete_config(target):
+            continue
+        if any(tensor.name == link.own and not tensor.optional for tensor in target.config.input):
+            yield warning(
+                model.config_path,
+                "TR419",
+                f"input {link.tensor!r} is optional, but not input {link.own!r} of {target.name!r} in step "
+                f"{link.step}: requests without it fail",
+                f"set optional: true in {target.config_path} too, or remove it here",
+                _at(model, "input_map", link),
+            )
+
+
 def branches(repository: Repository, model: Model) -> Iterator[Finding]:
     """TR418: a step joins tensors of different decoupled models, which may send different numbers of responses."""
     if not model.steps:
@@ -422,6 +441,7 @@ CHECKS: Checks = (
     ("ensemble: tensors", each_model(tensors)),
     ("ensemble: types and shapes", each_model(types)),
     ("ensemble: batches", each_model(batches)),
+    ("ensemble: optional inputs", each_model(optional)),
     ("ensemble: decoupled branches", each_model(branches)),
     ("ensemble: cycles", nested_in_itself),
 )

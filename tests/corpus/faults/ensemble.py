@@ -23,6 +23,11 @@ _SIXTEEN = 'input [ { name: "X" data_type: TYPE_FP32 dims: [ 16, 4 ]'
 _ONE_ROW = '"IN" data_type: TYPE_FP32 dims: [ 1, 4 ]'
 _ROWS = '"OUT" data_type: TYPE_FP32 dims: [ -1, 4 ]'
 
+
+def _required(root: Path) -> None:
+    edit("plain/config.pbtxt", "dims: [ 4 ] } ]\noutput", "dims: [ 4 ] optional: true } ]\noutput")(root)
+
+
 FAULTS = (
     Fault(
         "step that declares and completes nothing",
@@ -163,6 +168,14 @@ FAULTS = (
         "TR416",
         "error",
         f"{DETECT}:3",
+    ),
+    Fault(
+        "optional input of an ensemble that a step requires",
+        "optional",
+        _required,
+        "TR419",
+        "warning",
+        "plain/config.pbtxt:10",
     ),
     Fault(
         "first dim of an ensemble above a step's max_batch_size",
