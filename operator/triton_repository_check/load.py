@@ -229,7 +229,8 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
             reader.outside(path, entry.target)
             closed |= {one_line(name)} if name.isdecimal() else set()
         if entry.kind is FileKind.FOLDER or (entry.kind is FileKind.OUTSIDE and name.isdecimal()):
-            inner = reader.children(path) if name.isdecimal() and entry.kind is FileKind.FOLDER else {}
+            listed = name.isdecimal() or (name.startswith(".") and entry.readable)
+            inner = reader.children(path) if listed and entry.kind is FileKind.FOLDER else {}
             folders[one_line(name)] = frozenset(map(one_line, inner))
             hidden[one_line(name)] = [join(path, name) for name, entry in inner.items() if not entry.readable]
             closed |= set() if entry.readable else {one_line(name)}  # reader.children has reported it

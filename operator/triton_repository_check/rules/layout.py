@@ -50,6 +50,7 @@ CODES = {
     "TR211": "the model file is empty, or is a Git LFS pointer",
     "TR212": "the python backend doesn't support the model's name",
     "TR213": "the program that runs model.py isn't executable",
+    "TR214": "a hidden directory keeps Triton from finding the backend",
 }
 
 _CONFIG_NAMES = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
@@ -331,6 +332,23 @@ def _relative(model: Model, path: str) -> Iterator[Finding]:
     )
 
 
+def hidden(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR214: without a backend Triton looks for the model file only in the first directory, by name."""
+    config = model.config
+    if model.is_ensemble or "." in model.name or not model.versions:
+        return
+    if config is not None and (config.backend or config.platform or config.default_model_filename):
+        return
+    first = min(model.folders)
+    if first.startswith(".") and not model.folders[first] & MODEL_FILES.keys():
+        yield error(
+            f"{model.directory}/{first}",
+            "TR214",
+            "config.pbtxt sets no backend, and Triton looks for a model file only in the first directory, this one",
+            "remove the directory, or set backend" + (f": {model.backend!r}" if model.backend else ""),
+        )
+
+
 def stub(_: Repository, model: Model) -> Iterator[Finding]:
     """TR213: the program that runs model.py isn't executable."""
     program = model.named.get(STUB)
@@ -386,4 +404,5 @@ CHECKS: Checks = (
     ("names for the python backend", each_model(names)),
     ("model files", each_model_expected(model_files)),
     ("the program that runs model.py", each_model(stub)),
+    ("hidden directories", each_model(hidden)),
 )

@@ -90,4 +90,12 @@ FAULTS = (
         "error",
         "net/1",
     ),
+    Fault(
+        "hidden directory before the version of a model without a backend",
+        "cache",
+        then(edit("slow/config.pbtxt", 'backend: "python"\n', ""), write("slow/.git/HEAD", "")),
+        "TR214",
+        "error",
+        "slow/.git",
+    ),
 )
