@@ -12,6 +12,7 @@ from corpus.good.repository import HEAD
 from support import onnx_file
 from support.mutations import Change, add, edit, move, recoded, remove, write
 from triton_repository_check.expected import Expected
+from triton_repository_check.server_flags import ServerFlags
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def link(path: str, target: str) -> Change:
 
 SLOW, SLOW_PY = "slow/config.pbtxt", "slow/1/model.py"
 REPEAT_PY = "repeat/1/model.py"
+PLAIN = "plain/config.pbtxt"
 ECHOED = 'given = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()'
 OUT = 'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given)])'
 
@@ -227,4 +229,23 @@ LEGAL = (
         write("slow/1/answers.py", RETURNED_BY_A_HELPER.partition("\n\n\n")[0]),
         edit(SLOW_PY, "import numpy as np", "import numpy as np\nimport answers"),
     )),
+    Legal("optional input of an ensemble that its step doesn't need either", "optional", both(
+        edit(PLAIN, "dims: [ 4 ] } ]\noutput",
+             'dims: [ 4 ] }, { name: "F" data_type: TYPE_FP32 dims: [ 1 ] optional: true } ]\noutput'),
+        edit(PLAIN, 'input_map { key: "IN" value: "X" }',
+             'input_map { key: "IN" value: "X" } input_map { key: "FACTOR" value: "F" }'),
+    )),
+    Legal("ensemble without batches, with the batch of its step in the first dim", "optional", both(
+        edit(PLAIN, "max_batch_size: 8\n", ""),
+        edit(PLAIN, '"X" data_type: TYPE_FP32 dims: [ 4 ]', '"X" data_type: TYPE_FP32 dims: [ 8, 4 ]'),
+        edit(PLAIN, '"Y" data_type: TYPE_FP32 dims: [ 4 ]', '"Y" data_type: TYPE_FP32 dims: [ 8, 4 ]'),
+    )),
+    Legal("resource that is global in each place", "instances", both(
+        edit("many/config.pbtxt", 'name: "R" count: 1', 'name: "R" count: 1 global: true'),
+        edit("auto/config.pbtxt", "count: 2 kind: KIND_AUTO",
+             'count: 2 kind: KIND_AUTO rate_limiter { resources [ { name: "R" count: 1 global: true } ] }'),
+    ), {"flags": ServerFlags(rate_limiter=True)}),
+    Legal("resources of two names, one of them global", "instances", edit(
+        "many/config.pbtxt", 'name: "R" count: 1 }', 'name: "R" count: 1 }, { name: "S" count: 1 global: true }',
+    ), {"flags": ServerFlags(rate_limiter=True)}),
 )  # fmt: skip

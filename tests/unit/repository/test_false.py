@@ -155,3 +155,69 @@ def test_a_directory_model_onnx_may_contain_the_file(tmp_path):
     (root / "net/1/model.onnx").unlink()
     write("net/1/model.onnx/model.onnx", content)(root)
     assert "TR204" not in {finding.code for finding in findings(root)}
+
+
+@pytest.mark.parametrize(
+    ("backend", "severity"), [("python", "error"), ("onnxruntime", "warning"), ("mine", "warning")]
+)
+def test_only_the_python_backend_certainly_needs_the_type_of_a_state(tmp_path, backend, severity):
+    state = "sequence_batching { state { input_name: 'BEFORE' output_name: 'AFTER' dims: [ 2 ] } }\n"
+    root = good(tmp_path, write("pre/config.pbtxt", PRE.replace('"python"', f'"{backend}"') + state))
+    assert [(f.severity, f.message) for f in findings(root) if f.code == "TR113"] == [
+        (severity, "state 'BEFORE' has no data_type")
+    ]
+
+
+@pytest.mark.parametrize("hidden", ["pre/1/.git/HEAD", "pre/.hidden", "pre/.a/model.py", "pre/old/HEAD"])
+def test_hidden_files_and_other_directories_hide_no_backend(tmp_path, hidden):
+    text = PRE.replace('backend: "python"\n', "")
+    root = good(tmp_path, write("pre/config.pbtxt", text), write(hidden, ""))
+    assert "TR214" not in {finding.code for finding in findings(root)}
+
+
+def test_only_the_limits_of_loaded_models_and_of_a_rate_limiter_meet(tmp_path):
+    group = 'instance_group [ {{ kind: KIND_CPU rate_limiter {{ resources {{ name: "R" count: 1 {} }} }} }} ]\n'
+    text = PRE.replace("instance_group [ { count: 2 kind: KIND_CPU } ]\n", "")
+    root = good(
+        tmp_path,
+        write("pre/config.pbtxt", text + group.format("")),
+        write("net/config.pbtxt", NET + group.format("global: true")),
+    )
+    limited = ServerFlags(rate_limiter=True)
+    assert "TR518" in {finding.code for finding in findings(root, flags=limited)}
+    assert "TR518" not in {finding.code for finding in findings(root, flags=ServerFlags())}
+    assert "TR518" not in {finding.code for finding in findings(root, flags=limited, load_models=("net",))}
+
+
+@pytest.mark.parametrize(
+    ("outer", "ensemble", "inner", "step", "told"),
+    [
+        ("8, 4", 0, "4", 8, []),  # the step takes all as one batch
+        ("9, 4", 0, "4", 8, ["error"]),
+        ("-1, 4", 0, "4", 8, []),
+        ("4", 8, "-1, 4", 0, []),
+        ("4", 8, "1, 4", 0, ["warning"]),  # only requests with one
+        ("4", 1, "1, 4", 0, []),
+        ("4", 8, "9, 4", 0, ["error"]),
+        ("4", 8, "8, 5", 0, []),  # of another rule, TR404
+        ("4", 8, "4", 8, []),
+    ],
+)
+def test_a_fixed_first_dim_may_be_a_batch(tmp_path, outer, ensemble, inner, step, told):
+    config = "backend: 'python'\nmax_batch_size: {}\ninput {{ name: 'IN' data_type: TYPE_FP32 dims: [ {} ] }}\n"
+    config += "output {{ name: 'OUT' data_type: TYPE_FP32 dims: [ -1 ] }}\n"
+    whole = (
+        f"platform: 'ensemble'\nmax_batch_size: {ensemble}\n"
+        f"input {{ name: 'X' data_type: TYPE_FP32 dims: [ {outer} ] }}\n"
+        "output { name: 'Y' data_type: TYPE_FP32 dims: [ -1 ] }\n"
+        "ensemble_scheduling { step { model_name: 'scale' model_version: -1 "
+        "input_map { key: 'IN' value: 'X' } output_map { key: 'OUT' value: 'Y' } } }\n"
+    )
+    root = good(
+        tmp_path,
+        write("scale/config.pbtxt", config.format(step, inner)),
+        write("scale/1/model.py", MODEL_PY),
+        write("whole/config.pbtxt", whole),
+        write("whole/1/.keep", ""),
+    )
+    assert [str(f.severity) for f in findings(root) if f.code == "TR416" and "fixed" in f.message] == told
