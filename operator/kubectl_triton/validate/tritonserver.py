@@ -27,6 +27,8 @@ _LOAD = re.compile(r"failed to load (?:model )?'(?P<model>[^']*)'(?: version \d+
 _ENSEMBLE = re.compile(r"Invalid argument: (?P<reason>(?:in )?ensemble '?(?P<model>[^ ,']+)'?.*)")
 _PARSER = re.compile(r"Error parsing text-format \S+: (?P<reason>\d+:\d+: .*)")
 _FOLLOWS = re.compile(r"depends on '.*' which has no loaded version|contains models that are not available")
+_REPOSITORY = re.compile(r"^E\d{4} \S+ \d+ model_repository_manager\.cc:\d+\] ?\"?(?P<reason>.*)")
+_NOT_ALL = "failed to load all models"
 _LINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] ?\"?")
 _SERVER_VERSION = re.compile(r"(?<=\| )2\.(\d+)\.\d+(?= +\|)")
 # As in a pod, a model that doesn't load doesn't end the server. In explicit mode models can be unloaded.
@@ -104,6 +106,11 @@ def refusals(log: str) -> tuple[Refusal, ...]:
             errors.setdefault(match["model"], _refusal(match["model"], match["reason"], early=not loading))
     if not errors and (match := next(filter(None, map(_ENSEMBLE.search, log.splitlines())), None)):
         errors[match["model"]] = _refusal(match["model"], match["reason"].rstrip('"'), early=not loading)
+    if not errors and _NOT_ALL in log:
+        # Of no one model, e.g. of one that isn't there. The server says that it is ready.
+        lines = [line[:_LINE_CHARACTERS] for line in log.splitlines()]
+        reasons = [match["reason"].rstrip('"') for match in map(_REPOSITORY.search, lines) if match] or [_NOT_ALL]
+        return tuple(_refusal("", reason, early=not loading) for reason in dict.fromkeys(reasons))
     return tuple(errors.values())
 
 
@@ -126,13 +133,14 @@ def findings(
 def _not_loaded(start: Start, models: Sequence[str], image: str, seconds: float) -> Iterator[Finding]:
     for refusal in start.refusals:
         file, line = messages.place(refusal.trace, models)
+        what = f"rejects {refusal.model!r}" if refusal.model else "loads not all models"
         yield Finding(
             "TR901",
             Severity.ERROR,
             file or (refusal.model if refusal.model in models else "."),
             line,
             None,
-            f"tritonserver rejects {refusal.model!r}: {refusal.reason}",
+            f"tritonserver {what}: {refusal.reason}",
             "correct this line"
             if file
             else f"see the other findings, or run tritonserver yourself with docker run {image}",

@@ -55,6 +55,16 @@ HEAD = 'I1121 16:32:49.078382 1 model_lifecycle.cc:472] "loading: pre:1"\n'
             [Refusal("detect", "ensemble detect contains models that are not available or ambiguous: network",
                      early=True)],
         ),
+        (
+            "E1129 20:24:58.765892 1 model_repository_manager.cc:1415] \"failed to poll model 'postprocess': model not "
+            'found in any model repository."\n'
+            + HEAD + 'E1129 20:25:00.243453 1 tritonserver.cc:2607] "Internal: failed to load all models"',
+            [Refusal("", "failed to poll model 'postprocess': model not found in any model repository.", early=False)],
+        ),
+        (
+            'E1129 20:25:00.243453 1 tritonserver.cc:2607] "Internal: failed to load all models"',
+            [Refusal("", "failed to load all models", early=True)],
+        ),
         ("I1121 16:32:49.078382 1 server.cc:604] all is well", []),
     ],
 )  # fmt: skip
