@@ -32,13 +32,13 @@ def verdict(case: Good | Legal | Fault, expected: Expected, image: str) -> dict[
         root.parent.chmod(0o755)
         models = sorted(path.name for path in root.iterdir() if path.is_dir())
         with in_docker.started(root, expected, image, SECONDS) as start:
+            if start.refusals:  # also of a server that says that it is ready
+                first = start.refusals[0]
+                when = "start" if first.early else "load"
+                return {"when": when, "said": f"{first.model}: {first.reason}" if first.model else first.reason}
             if start.ready:
                 message = _requests(start.address, expected, models)
                 return {"when": "request" if message else "never", "said": message}
-            if start.refusals:
-                first = start.refusals[0]
-                when = "start" if first.early else "load"
-                return {"when": when, "said": f"{first.model}: {first.reason}"}
             lines = [line for line in start.log.splitlines() if line.strip()]
             return {"when": "load" if start.ended else "hang", "said": lines[-1] if lines else ""}
 
