@@ -18,10 +18,10 @@ from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD  # noqa: E402
 from corpus.legal import LEGAL  # noqa: E402
 from corpus.run_cases import KINDS  # noqa: E402
-from kubectl_triton.validate import with_server  # noqa: E402
+from kubectl_triton.validate import server_args, with_server  # noqa: E402
 from triton_repository_check import check_table  # noqa: E402
 
-CODES = {**check_table.CODES, **with_server.CODES}
+CODES = dict(sorted({**check_table.CODES, **server_args.CODES, **with_server.CODES}.items()))
 
 VERDICTS = ROOT / "tests/corpus/verdicts.json"
 TOLD = ROOT / "tests/corpus/told.json"
@@ -158,14 +158,17 @@ they come from `--spec` or from these options; the options win. Without a value 
 | `--cpus` | `spec.server.resources.limits.cpu` | TR505 |
 | `--gpus` | extended resources of the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
-| `--server-arg FLAG`, repeatable | `spec.server.args` | TR104, TR504, TR506, TR512, TR513, TR516; \
-`--model-config-name` |
+| `--server-arg FLAG`, repeatable | `spec.server.args` | TR104, TR504, TR506, TR512, TR513, TR516, \
+TR518 to TR520; `--model-config-name` |
 | only `--spec` | `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` in `spec.server.env` | TR516. Without them, the check in \
 the pod takes the node's cores |
 | only `--spec` | `limits.ephemeral-storage` with `modelImage.delivery: Copy` | TR514 |
 | only `--spec` | `spec.models` | TR509, TR510, TR511; all rules judge what the servers run |
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 | `--platform OS/ARCH[/VARIANT]` | | which [image of several](#images-for-several-platforms) |
+
+The flags of tritonserver and the forms of their values come from the usage that Triton 2.51 and 2.71 print (TR519). Of
+`--http-thread-count=10s` or `--cache-config=local,size=256Mi` Triton reads the 10 or the 256, and says nothing (TR520).
 
 In the pod, the check also knows the backends that NVIDIA's image lacks by its tag (TR132). This is no option; use
 `--spec`.

@@ -21,7 +21,7 @@ class Severity(StrEnum):
     """The model is valid. The note is information."""
 
 
-_IN_SPEC = re.compile(r"spec\.models\[([^/]*?)\]\.config\b")
+_IN_SPEC = re.compile(r"(?:spec\.models\[([^/]*?)\]\.config|spec\.server\.args|--server-arg)\b")
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
@@ -31,7 +31,7 @@ class Finding:
 
     - `code`: `TR` and three digits; listed in `check_table.CODES`. It is stable.
     - `file`: path relative to the repository, with `/`. `.` is the repository itself. Or a field of the TritonModel:
-      `spec.models[preprocess].config.max_batch_size`.
+      `spec.models[preprocess].config.max_batch_size`, or an option of the command in its place: `--server-arg`.
     """
 
     code: str
@@ -50,14 +50,14 @@ class Finding:
 
     @property
     def in_spec(self) -> bool:
-        """Whether `file` is a field of the TritonModel."""
+        """Whether `file` is a field of the TritonModel, and not one of the repository."""
         return _IN_SPEC.match(self.file) is not None
 
     @property
     def model(self) -> str:
         """The model's directory, or an empty string if the finding is about the repository."""
         if match := _IN_SPEC.match(self.file):
-            return match[1]
+            return match[1] or ""
         return "" if self.file == "." else self.file.split("/", 1)[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Any, TextIO
@@ -19,10 +19,11 @@ from triton_operator.render import overrides as spec_models
 from triton_repository_check import formats, garbage_collection, server_flags
 from triton_repository_check.check_table import CODES, judge
 from triton_repository_check.expected import OPTIONS, Expected, Option
-from triton_repository_check.findings import Severity, in_order
+from triton_repository_check.findings import Finding, Severity, in_order
 from triton_repository_check.load import load
+from triton_repository_check.versions import Version
 
-from . import archives, budget, images, platforms, server_pod, tritonserver, unpack, with_server
+from . import archives, budget, images, platforms, server_args, server_pod, tritonserver, unpack, with_server
 
 BAD, UNCHECKED = 1, 2
 """Exit codes: there are errors; nothing was checked."""
@@ -150,12 +151,13 @@ def validate(
     folder = path or (model.spec.model_image.path if model else "/models")
     image = server_image or (model.spec.server.image if model else tritonserver.IMAGE)
     expected, configs = _expected(model, **settings), spec_models.overrides(model) if model else {}
+    of_flags = _of_flags(model.spec.server.args if model else (), settings["flags"], expected.server)
     try:
         with budget.limited(), images.repository(name, folder, is_image=target is None, platform=platform) as store:
             judged = store.platform if isinstance(store, unpack.Archived) else ""
             repository, problems = load(store, configs, expected.config_name, measured=expected.storage is not None,
                                         request=expected.health_request)  # fmt: skip
-            findings = judge(repository, problems, expected)
+            findings = in_order((*judge(repository, problems, expected), *of_flags))
             if where:
                 files = with_server.files(input_data, expected.entrypoint)
                 place = server_pod.Place(model, namespace, context) if where == "cluster" else None
@@ -166,7 +168,7 @@ def validate(
     except KeyboardInterrupt:
         raise Unchecked("stopped") from None
     if form == "sarif":
-        codes = {**CODES, **with_server.CODES}
+        codes = {**CODES, **server_args.CODES, **with_server.CODES}
         text = formats.sarif(findings, codes, metadata.version("triton-operator"), base, judged)
     else:
         text = (formats.as_json if form == "json" else formats.text)(name, repository, findings, judged)
@@ -190,6 +192,12 @@ def _only_model(spec: TextIO) -> TritonModel:
     if len(models) > 1:
         raise Unchecked(f"{spec.name}: the file contains {len(models)} TritonModels, but --spec needs exactly one")
     return models[0]
+
+
+def _of_flags(of_spec: Sequence[str], of_command: Sequence[str], server: Version | None) -> list[Finding]:
+    """Returns the findings about the arguments of spec.server.args and --server-arg."""
+    places = [f"spec.server.args[{index}]" for index, _ in enumerate(of_spec)]
+    return [*server_args.findings((*of_spec, *of_command), (*places, *("--server-arg" for _ in of_command)), server)]
 
 
 def _expected(model: TritonModel | None, *, flags: tuple[str, ...], **options: Any) -> Expected:

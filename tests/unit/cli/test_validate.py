@@ -115,6 +115,18 @@ def settings(folder, models, server="{}"):
     return spec
 
 
+def test_judges_the_arguments_of_the_spec_and_of_the_command(tmp_path, good):
+    spec = settings(tmp_path, "[]", '{args: ["--log-info=false", "--http-thread-count=ten"]}')
+    result = run(good, "--spec", spec, "--server-arg=--pinned-memory-pool-byte-size=256Mi")
+    assert result.exit_code == 1
+    assert "spec.server.args[1]: error TR519: 'ten' for --http-thread-count is not a whole number" in result.stdout
+    assert "--server-arg: warning TR520: Triton reads only 256 of '256Mi'" in result.stdout
+    [sent] = json.loads(run(good, "--spec", spec, "--format", "sarif").stdout)["runs"]
+    assert [(r["ruleId"], r["message"]["text"].partition(":")[0]) for r in sent["results"]] == [
+        ("TR519", "spec.server.args[1]")
+    ]
+
+
 @pytest.mark.parametrize(
     ("server", "told"),
     [

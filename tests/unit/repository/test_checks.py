@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kubectl_triton.trial import findings as of_requests
-from kubectl_triton.validate import tritonserver, with_server
+from kubectl_triton.validate import server_args, tritonserver, with_server
 from support import onnx_file
 from support.mutations import add, edit, folder, move, remove, write
 from triton_repository_check import check_table, rules
@@ -585,15 +585,21 @@ def codes_of(tree):
 
 def test_each_code_is_listed_where_it_is_produced_and_tested():
     package = Path(inspect.getfile(check_table)).parent
-    files = [*package.rglob("*.py"), *(Path(inspect.getfile(module)) for module in (of_requests, tritonserver))]
+    others = (of_requests, server_args, tritonserver)
+    files = [*package.rglob("*.py"), *(Path(inspect.getfile(module)) for module in others)]
     found = [codes_of(ast.parse(file.read_text())) for file in files]
     assert all(set(listed) <= used for listed, used in found)
     everything = [code for listed, _ in found for code in listed]
     assert len(everything) == len(set(everything))
-    assert set(everything) == {*CODES, *with_server.CODES} == {code for _, used in found for code in used}
+    assert (
+        set(everything)
+        == {*CODES, *server_args.CODES, *with_server.CODES}
+        == {code for _, used in found for code in used}
+    )
     here = Path(__file__).parent
     faults = (here.parents[1] / "corpus/faults").glob("*.py")
-    tested = [*here.glob("test_*.py"), here.parent / "cli/test_tritonserver.py", *faults]
+    tested = [*here.glob("test_*.py"), *faults]
+    tested += (here.parent / "cli" / f"test_{name}.py" for name in ("server_args", "tritonserver"))
     tested += (here.parent / "cli/trial").glob("test_*.py")
     tests = "".join(path.read_text() for path in tested)
     assert {code for code in everything if code not in tests} == set()
