@@ -21,11 +21,13 @@ from triton_repository_check.model import (
     ACTIVATE,
     ENVIRONMENT,
     STUB,
+    WRITTEN,
     Data,
     Labels,
     Model,
     Repository,
     files_in_parameters,
+    in_repository,
 )
 from triton_repository_check.onnx import MAX_FIELDS, Network, OnnxError, TooManyFieldsError
 from triton_repository_check.onnx import read as read_onnx
@@ -268,7 +270,7 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
     model = replace(model, pointers=frozenset(paths), labels=dict(_labels(reader, directory, model)))
     sources, networks = _model_files(reader, directory, model)
     model = replace(model, sources=sources, networks=networks, contents=_contents(reader, directory, model))
-    weights = _weights(reader, model)
+    weights = {**_weights(reader, model), **_on_server(reader, directory, model)}
     named = {join(directory, path) for path in model.named}
     for path in (path for version in model.served for path in hidden[str(version)] if path not in named):
         reader.unreadable(path, os.strerror(errno.EACCES), Severity.WARNING)  # the server may not need it
@@ -376,6 +378,15 @@ def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
             entries[path.partition("/")[2]] = reader.files.look(path)
     return entries
+
+
+def _on_server(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
+    """Returns the entries at paths of the server that are in the repository, relative to the model."""
+    config = model.config
+    accelerators = () if config is None else config.optimization.execution_accelerators.gpu_execution_accelerator
+    values = [value for each in accelerators for key, value in each.parameters.items() if key in WRITTEN]
+    paths = {in_repository(value, directory) for value in values}
+    return {path: reader.files.look(join(directory, path)) for path in sorted(paths - {""})}
 
 
 def _labels(reader: _Reader, directory: str, model: Model) -> Iterator[tuple[str, Labels]]:

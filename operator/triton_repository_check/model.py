@@ -74,6 +74,21 @@ SERVED_AT = "/models"
 """The path of the repository in the operator's servers."""
 _ENGINES = frozenset({"gpt_model_path", "engine_dir", "decoder_model_path", "encoder_model_path", "tokenizer_dir"})
 """Parameters of TensorRT-LLM's models that name a directory."""
+WRITTEN = {
+    "trt_engine_cache_path": "trt_engine_cache_enable",
+    "trt_ep_context_file_path": "trt_dump_ep_context_model",
+    "trt_timing_cache_path": "trt_timing_cache_enable",
+}
+"""Parameters of ONNX Runtime's TensorRT with a path that it writes to, and those that make it write."""
+
+
+def in_repository(path: str, directory: str) -> str:
+    """Returns the path relative to `directory`, a model's, of an absolute path of the server.
+
+    Empty if it isn't below the repository, or has `..`, which may lead elsewhere after a link.
+    """
+    inside = path.startswith(f"{SERVED_AT}/") and ".." not in path.split("/")
+    return posixpath.relpath(path, f"{SERVED_AT}/{directory}") if inside else ""
 
 
 def files_in_parameters(config: Any, directory: str) -> dict[str, str]:

@@ -7,15 +7,25 @@ from collections.abc import Iterator
 
 from triton_repository_check import placeholders
 from triton_repository_check.expected import Expected
+from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
-from triton_repository_check.model import Model, Repository
-from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, listed, warning
+from triton_repository_check.model import WRITTEN, Model, Repository, in_repository
+from triton_repository_check.rules.base import (
+    Checks,
+    each_model,
+    each_model_expected,
+    error,
+    listed,
+    near,
+    warning,
+)
 from triton_repository_check.schema import DataType, ModelInstanceGroup, type_name
 
 CODES = {
     "TR126": "the backend refuses the value of a parameter, or an accelerator",
     "TR127": "the backend doesn't support a tensor",
     "TR133": "the backend doesn't run on the CPU, or on a GPU",
+    "TR134": "an execution accelerator of onnxruntime refuses or ignores a parameter, or can't write its files",
 }
 
 _BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
@@ -39,6 +49,41 @@ PARAMETERS = {
     },
 }
 """Parameters by backend, with what they may be. The backend refuses other values; numbers are read as by C++ stoi."""
+_TEXT = "a text", re.compile(r".*", re.DOTALL)
+_PRECISION = "FP32, FP16 or INT8, or from release 26.02 on BF16"
+_BUILDS = ": each start builds TensorRT's engines again, or the model doesn't load"
+_BF16 = (2, 66)
+"""The first server whose onnxruntime backend takes the precision BF16, release 26.02."""
+ACCELERATORS = {
+    "tensorrt": {
+        "precision_mode": (_PRECISION, re.compile("FP32|FP16|INT8|BF16")),
+        **dict.fromkeys((
+            "max_workspace_size_bytes", "trt_auxiliary_streams", "trt_builder_optimization_level", "trt_dla_core",
+            "trt_ep_context_embed_mode", "trt_max_partition_iterations", "trt_min_subgraph_size",
+        ), _INT),
+        **dict.fromkeys((
+            "int8_use_native_calibration_table", "trt_build_heuristics_enable", "trt_context_memory_sharing_enable",
+            "trt_cuda_graph_enable", "trt_detailed_build_log", "trt_dla_enable", "trt_dump_ep_context_model",
+            "trt_dump_subgraphs", "trt_engine_cache_enable", "trt_force_sequential_engine_build",
+            "trt_force_timing_cache", "trt_layer_norm_fp32_fallback", "trt_sparsity_enable", "trt_timing_cache_enable",
+        ), _BOOL),
+        **dict.fromkeys((
+            "int8_calibration_table_name", "trt_engine_cache_path", "trt_engine_cache_prefix",
+            "trt_ep_context_file_path", "trt_extra_plugin_lib_paths", "trt_profile_max_shapes",
+            "trt_profile_min_shapes", "trt_profile_opt_shapes", "trt_tactic_sources", "trt_timing_cache_path",
+        ), _TEXT),
+    },
+    "cuda": dict.fromkeys(("do_copy_in_default_stream", "use_ep_level_unified_stream"), _BOOL),
+}  # fmt: skip
+"""Parameters by accelerator, with what they may be: onnxruntime.cc of the backend, up to release 26.06.
+
+The backend refuses others for tensorrt; those for cuda it passes to ONNX Runtime.
+"""
+_IN_ONNX_RUNTIME = {
+    **dict.fromkeys(("trt_bf16_enable", "trt_fp16_enable", "trt_int8_enable"), "precision_mode"),
+    "trt_max_workspace_size": "max_workspace_size_bytes",
+}
+"""Names of ONNX Runtime, and those of the backend for the same."""
 KINDS = {"tensorrt": ModelInstanceGroup.KIND_GPU, "openvino": ModelInstanceGroup.KIND_CPU}
 """The kinds of instances that these backends take; they refuse others when they load the model."""
 _NOT_IN_TORCH = (DataType.TYPE_UINT16, DataType.TYPE_UINT32, DataType.TYPE_UINT64)
@@ -71,6 +116,50 @@ def parameters(_: Repository, model: Model) -> Iterator[Finding]:
                         "optimization", 0, "execution_accelerators", 0, f"{side}_execution_accelerator", index
                     ),
                 )
+
+
+def accelerators(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR134: an execution accelerator refuses or ignores a parameter, or can't write its files."""
+    if model.config is None or model.backend != "onnxruntime" or _by_python(model):
+        return
+    chosen = model.config.optimization.execution_accelerators
+    path = ("optimization", 0, "execution_accelerators", 0)
+    for index, accelerator in enumerate(chosen.cpu_execution_accelerator):
+        if accelerator.name == "openvino" and accelerator.parameters:
+            message = f"the backend ignores the parameters of openvino: {listed(sorted(accelerator.parameters))}"
+            at = model.where.find(*path, "cpu_execution_accelerator", index)
+            yield warning(model.config_path, "TR134", message, "remove them", at)
+    # The backend reads the others only for instances on a GPU.
+    kinds = {group.kind for group in model.config.instance_group} or {ModelInstanceGroup.KIND_AUTO}
+    surely = ModelInstanceGroup.KIND_GPU in kinds or bool(ModelInstanceGroup.KIND_AUTO in kinds and expected.gpus)
+    if expected.gpus == 0 or not (surely or ModelInstanceGroup.KIND_AUTO in kinds):
+        return
+    level = error if surely else warning
+    for index, accelerator in enumerate(chosen.gpu_execution_accelerator):
+        name, known = accelerator.name, ACCELERATORS.get(accelerator.name, {})
+        for key, value in sorted(accelerator.parameters.items()):
+            at = model.where.find(*path, "gpu_execution_accelerator", index, "parameters", key)
+            allowed, pattern = known.get(key, _TEXT)
+            if name == "tensorrt" and key not in known:
+                right = _IN_ONNX_RUNTIME.get(key) or near(key, known, 0.85)
+                remedy = f"did you mean {right!r}?" if right else "remove it"
+                yield level(model.config_path, "TR134", f"{name} has no parameter {key!r}", remedy, at)
+            elif placeholders.names(value):
+                continue
+            elif not pattern.fullmatch(value) or (value == "BF16" and expected.server and expected.server < _BF16):
+                message = f"{key} of {name} is {value!r}, but the backend takes only {allowed}"
+                yield level(model.config_path, "TR134", message, f"write {allowed}", at)
+            elif name == "tensorrt" and _enabled(accelerator.parameters.get(WRITTEN.get(key, ""), "")):
+                entry = model.named.get(in_repository(value, model.directory))
+                if entry is not None and entry.kind is FileKind.NOTHING:
+                    message = f"{key} is {value!r}, which isn't there, and servers can't write to the repository"
+                    remedy = "use a path of a volume in spec.podTemplate; below /tmp it lasts as long as the pod"
+                    yield warning(model.config_path, "TR134", message + _BUILDS, remedy, at)
+
+
+def _enabled(value: str) -> bool:
+    """Whether the backend reads `value` as true."""
+    return value.lower() in ("true", "on", "1")
 
 
 def torch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
@@ -138,6 +227,7 @@ def _by_python(model: Model) -> bool:
 
 CHECKS: Checks = (
     ("parameters", each_model(parameters)),
+    ("parameters of accelerators", each_model_expected(accelerators)),
     ("tensors for PyTorch", each_model(torch_tensors)),
     ("devices of backends", each_model_expected(devices)),
 )

@@ -23,7 +23,12 @@ output { name: "b" data_type: TYPE_FP32 dims: [ 4 ] }
 
 
 def findings_of(
-    tmp_path: Path, backend: str, config: str, content: bytes = ONNX, server: tuple[int, int] | None = None
+    tmp_path: Path,
+    backend: str,
+    config: str,
+    content: bytes = ONNX,
+    server: tuple[int, int] | None = None,
+    gpus: int | None = None,
 ):
     name = {"onnxruntime": "model.onnx", "pytorch": "model.pt", "python": "model.py"}[backend]
     program = (
@@ -32,7 +37,7 @@ def findings_of(
     )
     write("m/1/" + name, {"python": program, "pytorch": SCRIPT}.get(backend, content))(tmp_path)
     write("m/config.pbtxt", f'backend: "{backend}"\n' + config)(tmp_path)
-    reported = findings(tmp_path, server=server)
+    reported = findings(tmp_path, server=server, gpus=gpus)
     return [f"{f.severity} {f.code}" for f in reported if str(f.severity) != "note"]
 
 
@@ -75,6 +80,104 @@ def test_backends_refuse_other_values_of_parameters(tmp_path, backend, key, text
 def test_onnxruntime_has_few_accelerators(tmp_path, side, name, told):
     more = f'optimization {{ execution_accelerators {{ {side}_execution_accelerator [ {{ name: "{name}" }} ] }} }}\n'
     assert findings_of(tmp_path, "onnxruntime", TENSORS + more) == told
+
+
+ON_GPU = "instance_group { kind: KIND_GPU }\n"
+
+
+def accelerator(name: str, side: str = "gpu", **parameters: str) -> str:
+    text = "".join(f'parameters {{ key: "{key}" value: "{value}" }} ' for key, value in parameters.items())
+    return f'optimization {{ execution_accelerators {{ {side}_execution_accelerator {{ name: "{name}" {text}}} }} }}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "right"),
+    [
+        ("tensorrt", "precision_mode", "FP16", True),
+        ("tensorrt", "precision_mode", "INT8", True),
+        ("tensorrt", "precision_mode", "BF16", True),
+        ("tensorrt", "precision_mode", "${precision}", True),  # another check reports placeholders
+        ("tensorrt", "precision_mode", "fp16", False),
+        ("tensorrt", "precision_mode", "", False),
+        ("tensorrt", "max_workspace_size_bytes", "1073741824", True),
+        ("tensorrt", "max_workspace_size_bytes", "1G", True),  # the backend reads 1
+        ("tensorrt", "max_workspace_size_bytes", "max", False),
+        ("tensorrt", "trt_builder_optimization_level", " 5", True),
+        ("tensorrt", "trt_builder_optimization_level", "high", False),
+        ("tensorrt", "trt_engine_cache_enable", "True", True),
+        ("tensorrt", "trt_engine_cache_enable", "yes", False),
+        ("tensorrt", "trt_profile_min_shapes", "a:1x3", True),
+        ("tensorrt", "trt_fp16_enable", "1", False),  # a name of ONNX Runtime, but not of the backend
+        ("tensorrt", "max_workspace_size", "1", False),
+        ("cuda", "do_copy_in_default_stream", "off", True),
+        ("cuda", "do_copy_in_default_stream", "no", False),
+        ("cuda", "cudnn_conv_algo_search", "HEURISTIC", True),
+    ],
+)
+def test_accelerators_refuse_other_parameters(tmp_path, name, key, value, right):
+    told = findings_of(tmp_path, "onnxruntime", TENSORS + ON_GPU + accelerator(name, **{key: value}))
+    assert [line for line in told if "TR129" not in line] == ([] if right else ["error TR134"])
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("trt_fp16_enable", "did you mean 'precision_mode'?"),
+        ("trt_dla_core_", "did you mean 'trt_dla_core'?"),
+        ("device", "remove it"),
+    ],
+)
+def test_names_the_parameter_of_an_accelerator(tmp_path, key, remedy):
+    findings_of(tmp_path, "onnxruntime", TENSORS + ON_GPU + accelerator("tensorrt", **{key: "1"}))
+    [told] = [finding for finding in findings(tmp_path) if finding.code == "TR134"]
+    assert (told.file, told.line, told.remedy) == ("m/config.pbtxt", 5, remedy)
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus", "told"),
+    [
+        (ON_GPU, None, ["error TR134"]),
+        ("", 1, ["error TR134"]),
+        ("", None, ["warning TR134"]),
+        ("", 0, []),
+        ("instance_group { kind: KIND_CPU }\n", 1, []),
+    ],
+)
+def test_accelerators_of_gpus_are_read_only_on_gpus(tmp_path, more, gpus, told):
+    config = TENSORS + more + accelerator("tensorrt", precision_mode="half")
+    assert findings_of(tmp_path, "onnxruntime", config, gpus=gpus) == told
+
+
+@pytest.mark.parametrize(("server", "told"), [((2, 65), ["error TR134"]), ((2, 66), []), (None, [])])
+def test_newer_servers_take_bf16(tmp_path, server, told):
+    config = TENSORS + ON_GPU + accelerator("tensorrt", precision_mode="BF16")
+    assert findings_of(tmp_path, "onnxruntime", config, server=server) == told
+
+
+def test_the_backend_ignores_parameters_of_openvino(tmp_path):
+    assert findings_of(tmp_path, "onnxruntime", TENSORS + accelerator("openvino", "cpu")) == []
+    more = accelerator("openvino", "cpu", num_of_threads="4")
+    assert findings_of(tmp_path, "onnxruntime", TENSORS + more) == ["warning TR134"]
+
+
+@pytest.mark.parametrize(
+    ("path", "enable", "told"),
+    [
+        ("/models/m/cache", "true", ["warning TR134"]),
+        ("/models/cache", "1", ["warning TR134"]),
+        ("/models/m/cache", "false", []),
+        ("/models/m/engines", "true", []),  # may have engines that were built before
+        ("/models/../cache", "true", []),
+        ("/modelscache", "true", []),
+        ("/tmp/cache", "true", []),
+        ("/data/cache", "on", []),
+        ("cache", "true", []),
+    ],
+)
+def test_engines_cannot_be_kept_in_the_repository(tmp_path, path, enable, told):
+    write("m/engines/a.engine", b"x")(tmp_path)
+    more = accelerator("tensorrt", trt_engine_cache_enable=enable, trt_engine_cache_path=path)
+    assert findings_of(tmp_path, "onnxruntime", TENSORS + ON_GPU + more) == told
 
 
 STATE = 'sequence_batching { state { input_name: "%s" output_name: "%s" data_type: TYPE_FP32 dims: [ 4 ] } }\n'
