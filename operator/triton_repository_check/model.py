@@ -42,7 +42,7 @@ DEFAULT_FILES = {
 }
 """Model files by backend, or by the platform torch_aoti. A version directory needs one of them. Backends that aren't
 listed have other rules."""
-_FIL_FILES = {
+FIL_FILES = {
     "xgboost": ("xgboost.model",),
     "xgboost_json": ("xgboost.json",),
     "xgboost_ubj": ("xgboost.ubj",),
@@ -246,7 +246,7 @@ class Model:
         aoti = self.config is not None and self.config.platform == "torch_aoti"
         if self.backend == "fil" and self.config is not None:
             values = self.config.parameters
-            return _FIL_FILES.get(values["model_type"].string_value if "model_type" in values else "xgboost", ())
+            return FIL_FILES.get(values["model_type"].string_value if "model_type" in values else "xgboost", ())
         return DEFAULT_FILES.get("torch_aoti" if aoti else self.backend, ())
 
     @property

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from triton_repository_check import placeholders
 from triton_repository_check.expected import Expected
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
-from triton_repository_check.model import WRITTEN, Model, Repository, in_repository
+from triton_repository_check.model import FIL_FILES, WRITTEN, Model, Repository, in_repository
 from triton_repository_check.rules.base import (
     Checks,
+    did_you_mean,
     each_model,
     each_model_expected,
     error,
@@ -26,10 +27,13 @@ CODES = {
     "TR127": "the backend doesn't support a tensor",
     "TR133": "the backend doesn't run on the CPU, or on a GPU",
     "TR134": "an execution accelerator of onnxruntime refuses or ignores a parameter, or can't write its files",
+    "TR803": "the fil backend refuses or ignores a parameter, or doesn't find a tensor",
 }
 
 _BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
 _INT = "a whole number", re.compile(r"\s*[+-]?\d.*", re.DOTALL)
+_WORD = re.compile(r"\s*(\S*)")
+_NUMBER = re.compile(r"\s*[+-]?\.?\d")
 PARAMETERS = {
     "onnxruntime": {
         "execution_mode": ("0 or 1", re.compile(r"\s*\+?0*[01](?!\d).*", re.DOTALL)),
@@ -86,6 +90,17 @@ _IN_ONNX_RUNTIME = {
 """Names of ONNX Runtime, and those of the backend for the same."""
 KINDS = {"tensorrt": ModelInstanceGroup.KIND_GPU, "openvino": ModelInstanceGroup.KIND_CPU}
 """The kinds of instances that these backends take; they refuse others when they load the model."""
+_FIL_BOOLS = {
+    "predict_proba": (2, 35),
+    "use_experimental_optimizations": (2, 35),
+    "xgboost_allow_unknown_field": (2, 39),
+}
+"""Optional parameters of the fil backend, and the first server that refuses other values than true and false.
+
+Older ones take the default instead: shared_state.hpp of rapids-triton, of releases 23.06 and 23.10.
+"""
+_IS_CLASSIFIER = (2, 61)
+"""The first server with is_classifier, release 25.09. It takes the older name output_class, too."""
 _NOT_IN_TORCH = (DataType.TYPE_UINT16, DataType.TYPE_UINT32, DataType.TYPE_UINT64)
 _INDEXED = re.compile(r".*?__\d*")
 
@@ -220,6 +235,55 @@ def devices(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
         yield warning(model.config_path, "TR133", message, "set kind: KIND_CPU", at)
 
 
+def forests(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR803: the fil backend refuses or ignores a parameter, or doesn't find a tensor."""
+    if model.config is None or model.backend != "fil" or _by_python(model):
+        return
+    values = {key: value.string_value for key, value in model.config.parameters.items()}
+
+    def found(key: str, message: str, remedy: str, level: Callable[..., Finding] = error) -> Iterator[Finding]:
+        if not placeholders.names(values.get(key, "")):
+            at = model.where.find("parameters", key) if key in values else model.where
+            yield level(model.config_path, "TR803", message, remedy, at)
+
+    kind = _word(values.get("model_type", "")) or "xgboost"
+    if kind not in FIL_FILES:
+        message = f"model_type is {kind!r}, but the fil backend takes only {listed(sorted(FIL_FILES))}"
+        yield from found("model_type", message, did_you_mean(kind, FIL_FILES) or "write the format of the model")
+    for key, since in _FIL_BOOLS.items():
+        if values.get(key, "true") not in ("true", "false") and (expected.server is None or expected.server >= since):
+            message = f"{key} is {values[key]!r}, but the fil backend takes only true or false"
+            yield from found(key, message, "write true or false", error if expected.server else warning)
+    # From src/shared_state.h of the backend: one of them is needed, and with it a threshold for classifiers.
+    older = expected.server is not None and expected.server < _IS_CLASSIFIER
+    keys = ("output_class",) if older else ("output_class", "is_classifier")
+    words = {key: _word(values.get(key, "")) for key in keys}
+    chosen = next((word for word in words.values() if word in ("true", "false")), "")
+    if not chosen and not any(map(placeholders.names, words.values())):
+        key = next((key for key, word in words.items() if word), keys[-1] if expected.server else keys[0])
+        yield from found(key, f"the fil backend needs {key}, true or false", f"set {key} to true or false")
+    if chosen == "true" and not _NUMBER.match(values.get("threshold", "")):
+        message = "the fil backend needs threshold, a number, for a classifier"
+        yield from found("threshold", message, "set threshold, e.g. to 0.5")
+    # From src/model.h, and triton/input.hpp of rapids-triton: the backend looks them up by these names in each request.
+    for side, name in (("input", "input__0"), ("output", "output__0")):
+        tensors = getattr(model.config, side)
+        index = next((i for i, tensor in enumerate(tensors) if tensor.name == name), None)
+        if index is None and tensors:
+            message = f"no {side} is named {name}, which the fil backend needs for each request"
+            yield error(model.config_path, "TR803", message, f"name it {name}", model.where.find(side, 0))
+        elif index is not None and side == "input" and tensors[index].data_type != DataType.TYPE_FP32:
+            message = f"{name} is {type_name(tensors[index].data_type)}, but the fil backend takes only TYPE_FP32"
+            at = model.where.find(side, index)
+            yield error(model.config_path, "TR803", message, "set data_type: TYPE_FP32", at)
+
+
+def _word(value: str) -> str:
+    """Returns the first word of `value`, which the fil backend reads by C++ streams."""
+    match = _WORD.match(value)
+    return match[1] if match else ""
+
+
 def _by_python(model: Model) -> bool:
     """Whether another library than the backend's own loads the model, e.g. the runtime model.py of pytorch."""
     return bool(model.config.runtime)
@@ -229,5 +293,6 @@ CHECKS: Checks = (
     ("parameters", each_model(parameters)),
     ("parameters of accelerators", each_model_expected(accelerators)),
     ("tensors for PyTorch", each_model(torch_tensors)),
+    ("forests", each_model_expected(forests)),
     ("devices of backends", each_model_expected(devices)),
 )

@@ -30,7 +30,9 @@ def findings_of(
     server: tuple[int, int] | None = None,
     gpus: int | None = None,
 ):
-    name = {"onnxruntime": "model.onnx", "pytorch": "model.pt", "python": "model.py"}[backend]
+    name = {
+        "onnxruntime": "model.onnx", "pytorch": "model.pt", "python": "model.py", "fil": "xgboost.model",
+    }[backend]  # fmt: skip
     program = (
         b"import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n"
         b"    def execute(self, requests):\n        return [self.f(request) for request in requests]\n"
@@ -374,3 +376,68 @@ def test_backends_take_one_kind_of_instances(tmp_path, backend, groups, gpus, to
     write("m/config.pbtxt", f'backend: "{backend}"\n{TENSORS}{groups}\n')(tmp_path)
     reported = findings(tmp_path, gpus=gpus)
     assert [f"{f.severity} {f.code}" for f in reported if str(f.severity) != "note"] == told
+
+
+FOREST = """\
+max_batch_size: 8
+input { name: "input__0" data_type: TYPE_FP32 dims: [ 4 ] }
+output { name: "output__0" data_type: TYPE_FP32 dims: [ 1 ] }
+"""
+OLD, NEW = (2, 51), (2, 61)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "server", "told"),
+    [
+        ({"output_class": "false"}, None, []),
+        ({"output_class": "false"}, OLD, []),
+        ({"output_class": "false"}, NEW, []),
+        ({"is_classifier": "false"}, None, []),
+        ({"is_classifier": "false"}, NEW, []),
+        ({"is_classifier": "false"}, OLD, ["error TR803"]),
+        ({}, None, ["error TR803"]),
+        ({"output_class": "1"}, None, ["error TR803"]),
+        ({"output_class": "True"}, NEW, ["error TR803"]),
+        ({"output_class": "maybe", "is_classifier": "false"}, NEW, []),
+        ({"output_class": "${x}"}, None, []),
+        ({"output_class": "true"}, None, ["error TR803"]),
+        ({"output_class": "true", "threshold": "half"}, None, ["error TR803"]),
+        ({"output_class": "true", "threshold": "${x}"}, None, []),
+        ({"output_class": "true", "threshold": " -.5"}, None, []),
+        ({"is_classifier": "true", "threshold": "1"}, NEW, []),
+        ({"output_class": "false", "threshold": "half"}, None, []),
+        ({"output_class": "false", "model_type": "lightgbm"}, None, []),
+        ({"output_class": "false", "model_type": "xgboost "}, OLD, []),
+        ({"output_class": "false", "model_type": ""}, OLD, []),
+        ({"output_class": "false", "model_type": "sklearn"}, None, ["error TR803"]),
+        ({"output_class": "false", "model_type": "${x}"}, None, []),
+        ({"output_class": "false", "predict_proba": "true"}, NEW, []),
+        ({"output_class": "false", "predict_proba": "True"}, NEW, ["error TR803"]),
+        ({"output_class": "false", "predict_proba": "1"}, None, ["warning TR803"]),
+        ({"output_class": "false", "predict_proba": "1"}, (2, 30), []),
+        ({"output_class": "false", "xgboost_allow_unknown_field": "yes"}, (2, 38), []),
+        ({"output_class": "false", "xgboost_allow_unknown_field": "yes"}, (2, 39), ["error TR803"]),
+        ({"output_class": "false", "chunk_size": "x", "storage_type": "DENSE", "mine": "1"}, None, []),
+    ],
+)
+def test_the_fil_backend_takes_few_parameters(tmp_path, parameters, server, told):
+    for name in ("model.txt", "xgboost.model"):
+        write(f"m/1/{name}", b"x")(tmp_path)
+    config = FOREST + "".join(parameter(*entry) for entry in parameters.items())
+    assert [line for line in findings_of(tmp_path, "fil", config, server=server) if "TR129" not in line] == told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"input__0"', '"X"', ["error TR803"]),
+        ('"output__0"', '"Y"', ["error TR803"]),
+        ('"input__0" data_type: TYPE_FP32', '"input__0" data_type: TYPE_FP64', ["error TR803"]),
+        ('"output__0" data_type: TYPE_FP32', '"output__0" data_type: TYPE_INT64', []),
+        ("output {", 'output { name: "treeshap_output" data_type: TYPE_FP32 dims: [ 5 ] }\noutput {', []),
+        ("input {", 'input { name: "more" data_type: TYPE_INT32 dims: [ 5 ] }\ninput {', []),
+    ],
+)
+def test_the_fil_backend_needs_the_names_of_its_tensors(tmp_path, old, new, told):
+    config = FOREST.replace(old, new) + parameter("output_class", "false")
+    assert findings_of(tmp_path, "fil", config) == told
