@@ -28,6 +28,7 @@ CODES = {
     "TR133": "the backend doesn't run on the CPU, or on a GPU",
     "TR134": "an execution accelerator of onnxruntime refuses or ignores a parameter, or can't write its files",
     "TR803": "the fil backend refuses or ignores a parameter, or doesn't find a tensor",
+    "TR804": "the numbers in the names of PyTorch's inputs have a gap",
 }
 
 _BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
@@ -102,6 +103,7 @@ Older ones take the default instead: shared_state.hpp of rapids-triton, of relea
 _IS_CLASSIFIER = (2, 61)
 """The first server with is_classifier, release 25.09. It takes the older name output_class, too."""
 _NOT_IN_TORCH = (DataType.TYPE_UINT16, DataType.TYPE_UINT32, DataType.TYPE_UINT64)
+_DIGITS = re.compile(r"[0-9]{0,6}")
 _INDEXED = re.compile(r".*?__\d*")
 
 
@@ -212,6 +214,37 @@ def torch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
         )
 
 
+def torch_indexes(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR804: the numbers in the names of PyTorch's inputs have a gap.
+
+    The pytorch backend makes a list with one place for each tensor of a request, and writes a tensor NAME__INDEX to the
+    place INDEX without a check (SetInputTensors in libtorch.cc, since 2026 in model_instance_state.cc).
+    A warning, because the names may be the keys of a dictionary, or arguments of forward.
+    """
+    config = model.config
+    if config is None or model.backend != "pytorch" or _by_python(model) or config.platform == "torch_aoti":
+        return
+    batcher = config.sequence_batching
+    names = [
+        *(tensor.name for tensor in config.input),
+        *(control.name for control in batcher.control_input if control.control),
+        *(state.input_name for state in batcher.state),
+        *(name for batch in config.batch_input for name in batch.target_name),
+    ]
+    # The backend looks for the first `__`. If one name has no number after it, the order of config.pbtxt counts.
+    numbers = [_DIGITS.fullmatch(name.partition("__")[2]) if "__" in name else None for name in names]
+    indexes = [int(number[0] or "0") for number in numbers if number]
+    gaps = sorted({*range(len(names))} - {*indexes}) if len(indexes) == len(names) else []
+    if not gaps:
+        return
+    message = (
+        f"{listed(names)}: no input has the number {listed(gaps)}, so that the pytorch backend leaves an argument of "
+        "forward without a tensor, and writes beyond its list if a number is too high"
+    )
+    at = model.where.find("input", 0)
+    yield warning(model.config_path, "TR804", message, f"number the inputs from 0 to {len(names) - 1}", at)
+
+
 def devices(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR133: the backend refuses the kind of an instance group."""
     takes = KINDS.get(model.backend)
@@ -293,6 +326,7 @@ CHECKS: Checks = (
     ("parameters", each_model(parameters)),
     ("parameters of accelerators", each_model_expected(accelerators)),
     ("tensors for PyTorch", each_model(torch_tensors)),
+    ("numbers of PyTorch's inputs", each_model(torch_indexes)),
     ("forests", each_model_expected(forests)),
     ("devices of backends", each_model_expected(devices)),
 )

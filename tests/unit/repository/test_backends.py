@@ -441,3 +441,38 @@ def test_the_fil_backend_takes_few_parameters(tmp_path, parameters, server, told
 def test_the_fil_backend_needs_the_names_of_its_tensors(tmp_path, old, new, told):
     config = FOREST.replace(old, new) + parameter("output_class", "false")
     assert findings_of(tmp_path, "fil", config) == told
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        (["INPUT__0"], []),
+        (["INPUT__0", "INPUT__1"], []),
+        (["b__1", "a__0"], []),
+        (["a__", "b__01"], []),  # no number is 0
+        (["x", "y"], []),
+        (["x", "INPUT__2"], []),  # in the order of config.pbtxt
+        (["INPUT__0", "a__b__2"], []),  # the backend looks for the first __
+        (["INPUT__0", "INPUT__2"], ["warning TR804"]),
+        (["INPUT__1"], ["warning TR804"]),
+        (["INPUT__0", "MASK__0"], ["warning TR804"]),
+    ],
+)
+@pytest.mark.parametrize("runtime", ["", 'runtime: "model.py"\n'])
+def test_the_numbers_of_inputs_of_pytorch_have_no_gap(tmp_path, inputs, told, runtime):
+    config = "".join(f'input {{ name: "{name}" data_type: TYPE_FP32 dims: [ 4 ] }}\n' for name in inputs)
+    output = 'output { name: "OUTPUT__3" data_type: TYPE_FP32 dims: [ 4 ] }\n'
+    assert findings_of(tmp_path, "pytorch", runtime + config + output) == ([] if runtime else told)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (CONTROL % ("START__1", "fp32_false_true"), []),
+        (CONTROL % ("START__2", "fp32_false_true"), ["warning TR804"]),
+        (STATE % ("s__1", "s__4"), []),
+        (STATE % ("s__2", "s__1"), ["warning TR804"]),
+    ],
+)
+def test_controls_and_states_of_pytorch_are_numbered_with_the_inputs(tmp_path, more, told):
+    assert findings_of(tmp_path, "pytorch", TENSORS.replace('"a"', '"a__0"') + more) == told
