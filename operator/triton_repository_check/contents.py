@@ -45,6 +45,11 @@ class Contents:
     sure: bool = True
     engine: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def model(self) -> str:
+        """The path or name of the model that vLLM's engine loads; empty without one."""
+        return value if isinstance(value := self.engine.get("model"), str) else ""
+
 
 def read(backend: str, path: str, platform: str, file: IO[bytes], size: int) -> Contents | None:
     """Returns what the model file at `path` contains; None if there is no check for it. Raises OSError."""

@@ -385,6 +385,7 @@ def _on_server(reader: _Reader, directory: str, model: Model) -> dict[str, Entry
     config = model.config
     accelerators = () if config is None else config.optimization.execution_accelerators.gpu_execution_accelerator
     values = [value for each in accelerators for key, value in each.parameters.items() if key in WRITTEN]
+    values += [content.model for content in model.contents.values()]
     paths = {in_repository(value, directory) for value in values}
     return {path: reader.files.look(join(directory, path)) for path in sorted(paths - {""})}
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from triton_repository_check import placeholders
 from triton_repository_check.expected import Expected
+from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
-from triton_repository_check.model import Model, Repository
+from triton_repository_check.model import Model, Repository, in_repository
 from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, near, warning
 from triton_repository_check.schema import ModelInstanceGroup
 
 CODES = {
     "TR801": "the model file has another format, or is truncated",
-    "TR802": "vLLM refuses an argument of its engine in model.json",
+    "TR802": "vLLM refuses an argument of its engine in model.json, or doesn't find the model",
     "TR517": "vLLM needs more GPUs than the server has",
 }
 
@@ -48,8 +50,13 @@ def model_file(_: Repository, model: Model) -> Iterator[Finding]:
 
 def engine(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR802, TR517: vLLM's engine refuses its arguments, or has too few GPUs."""
-    for path, arguments in ((path, content.engine) for path, content in model.contents.items() if content.engine):
-        file = f"{model.directory}/{path}"
+    for path, content in ((path, content) for path, content in model.contents.items() if content.engine):
+        file, arguments = f"{model.directory}/{path}", content.engine
+        # The backend passes the path on (model.py of vllm_backend). Others may be in a volume, or on Hugging Face.
+        entry = model.named.get(in_repository(content.model, model.directory))
+        if entry is not None and entry.kind is FileKind.NOTHING and not placeholders.names(content.model):
+            message = f"model is {content.model!r}, but the repository has nothing there"
+            yield error(file, "TR802", message, "add the directory of the model, or correct the path")
         for key in arguments:
             if key not in ENGINE and (right := near(key, ENGINE, 0.85)):
                 # A warning, because a version of vLLM may have both.

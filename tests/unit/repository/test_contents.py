@@ -7,6 +7,7 @@ model_files/make.py makes the real files. Each error here was also tried with Py
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from pathlib import Path
 
@@ -172,3 +173,48 @@ def test_reads_the_arguments_of_vllm(tmp_path, arguments, group, gpus, told):
     write("m/config.pbtxt", f'backend: "vllm"\ninstance_group {{ count: 1 kind: {group} }}\n')(tmp_path)
     reported = findings(tmp_path, gpus=gpus)
     assert [f"{f.severity} {f.code}" for f in reported if str(f.severity) != "note"] == told
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/models/m/1/weights", []),
+        ("/models/m/1/weights/model.gguf", []),
+        ("/models//m/./1/weights/", []),
+        ("/models/m/1", []),
+        ("/models/shared", []),
+        ("/models/linked", []),
+        ("/models/outside", []),  # a link into the server image
+        ("/models/outside/opt", []),
+        ("/models/../data/llm", []),
+        ("/models-of-others/llm", []),
+        ("/data/llm", []),
+        ("facebook/opt-125m", []),
+        ("weights", []),
+        ("models/m/1/absent", []),
+        ("./absent", []),
+        ("s3://bucket/models/llm", []),
+        ("/models/${llm}", []),
+        ("", []),
+        ("/models/m/1/weight", ["error TR802"]),
+        ("/models/m/weights", ["error TR802"]),
+        ("/models/m/1/weights/model.gguf/x", ["error TR802"]),
+        ("/models/opt-125m", ["error TR802"]),
+    ],
+)
+def test_finds_the_model_of_vllm_in_the_repository(tmp_path, path, told):
+    write("m/1/weights/model.gguf", "x")(tmp_path)
+    write("shared/config.json", "{}")(tmp_path)
+    (tmp_path / "linked").symlink_to("m/1/weights")
+    (tmp_path / "outside").symlink_to("/opt/llm")
+    write("m/1/model.json", json.dumps({"model": path}))(tmp_path)
+    write("m/config.pbtxt", 'backend: "vllm"\n')(tmp_path)
+    reported = [finding for finding in findings(tmp_path) if finding.file.startswith("m/")]
+    assert [f"{f.severity} {f.code}" for f in reported if str(f.severity) != "note"] == told
+
+
+@pytest.mark.parametrize("value", [None, 1, ["/models/absent"], {"path": "/models/absent"}])
+def test_judges_no_model_of_vllm_that_is_no_text(tmp_path, value):
+    write("m/1/model.json", json.dumps({"model": value, "dtype": "auto"}))(tmp_path)
+    write("m/config.pbtxt", 'backend: "vllm"\n')(tmp_path)
+    assert [str(finding) for finding in findings(tmp_path) if "TR802" in str(finding)] == []
