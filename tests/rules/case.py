@@ -108,7 +108,7 @@ def _with_resource_versions(series: Object) -> Object:
         if re.match("triton_operator_(threshold|replicas){", name):
             labels = re.sub(r',(kind|state|version)="[^"]*"', "", name.partition("{")[2])
             constant = re.sub(r"(?<![\w.])(\+Inf|[\d.]+)([-+][\d.]+)?(?=x| |$)", "100", str(values))
-            versions.setdefault(f"triton_operator_resource_version{{{labels}", constant)
+            versions.setdefault(f'triton_operator_resource_version{{uid="0a1b2c3d",{labels}', constant)
     return {**series, **versions}
 
 

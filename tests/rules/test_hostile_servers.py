@@ -150,7 +150,7 @@ def operators_page() -> str:
             f'triton_operator_threshold{{{whose},kind="max-qps",version=""}} {limit}',
             f'triton_operator_threshold{{{whose},kind="ensemble-coefficient",version=""}} 1',
             f'triton_operator_threshold{{{whose},kind="spike-factor",version=""}} 3',
-            f"triton_operator_resource_version{{{whose}}} 100",
+            f'triton_operator_resource_version{{{whose},uid="0a1b2c3d"}} 100',
         ]
     return "\n".join(lines) + "\n"
 

@@ -108,6 +108,18 @@ class ServerFault:
 
 
 @dataclass(frozen=True)
+class Origins:
+    """Where a Prometheus has the series of a TritonModel from. The rules add all of them up.
+
+    - `clusters`: how many TritonModels of this namespace and name there are.
+    - `copies`: how often it has each series, e.g. from both replicas of a Prometheus.
+    """
+
+    clusters: int = 1
+    copies: int = 1
+
+
+@dataclass(frozen=True)
 class PrometheusAnswer:
     """The answer of one Prometheus about a TritonModel. Comparisons ignore `at`.
 
@@ -115,6 +127,7 @@ class PrometheusAnswer:
     - `metrics`: the metrics that it has, of those that the thresholds need.
     - `uncounted`: the models whose requests aren't counted, by the alert TritonModelRequestsNotCounted.
     - `faults`: the models that answer nothing on a server.
+    - `origins`: where it has the series from.
     - `error`: why there is no answer; `values` and `metrics` are then empty.
     - `at`: time of the query (RFC 3339, milliseconds); "" before the first query.
     """
@@ -123,6 +136,7 @@ class PrometheusAnswer:
     metrics: frozenset[str] = frozenset()
     uncounted: tuple[str, ...] = ()
     faults: tuple[ServerFault, ...] = ()
+    origins: Origins = Origins()
     error: str = ""
     at: str = field(default="", compare=False)
 

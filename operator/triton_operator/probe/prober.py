@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
+from triton_operator.api.names import METRICS_JOB
 from triton_operator.api.servers import RunningServer
 
 from .changes import ModelChanges
@@ -32,6 +33,7 @@ class Prober:
     - `on_answer(target, answered)`: called after each poll of a `server` or a `prometheus`.
     - `credentials`: the credentials for a Prometheus.
     - `holds_address`: see `ModelChanges`.
+    - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Prober:
         on_answer: Callable[[str, bool], None] = lambda *_: None,
         credentials: Headers = lambda _: {},
         holds_address: Callable[[str, RunningServer], bool] = lambda *_: True,
+        metrics_job: str = METRICS_JOB,
     ) -> None:
         self.loads = LoadProbes(on_change)
         self.servers = ServerProbes(
@@ -52,7 +55,7 @@ class Prober:
         )
         self.changes = ModelChanges(on_change, self.servers.refresh, holds_address=holds_address)
         self.prometheuses = PrometheusProbes(
-            on_change, namespaces, lambda answered: on_answer("prometheus", answered), credentials
+            on_change, namespaces, lambda answered: on_answer("prometheus", answered), credentials, job=metrics_job
         )
 
     def start(self) -> None:

@@ -14,8 +14,10 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter
 from requests.exceptions import ConnectionError, JSONDecodeError, RequestException
 
-from triton_operator.api.monitoring import ServerFault
+from triton_operator.api.monitoring import Origins, ServerFault
+from triton_operator.api.names import METRICS_JOB
 from triton_operator.api.thresholds import ThresholdKey
+from triton_operator.promql import equal, tag
 from triton_operator.render.rules.alerts import FAILS, HANGS, NOT_COUNTED
 
 from .fetch import FetchError, Limits, UnusableError
@@ -74,10 +76,13 @@ class Client:
     """Queries one Prometheus.
 
     `get`: fetches a URL within limits, or raises FetchError. `namespaces`: limits the queries to these; empty means
-    all. Every method blocks for at most the time limit of `get` per query. Raises QueryError.
+    all. `job`: the label of the operator's metrics. Every method blocks for at most the time limit of `get` per query.
+    Raises QueryError.
     """
 
-    def __init__(self, url: str, get: Callable[[str], bytes], namespaces: Collection[str] = ()) -> None:
+    def __init__(
+        self, url: str, get: Callable[[str], bytes], namespaces: Collection[str] = (), job: str = METRICS_JOB
+    ) -> None:
         session = Session()
         session.trust_env = False
         self._client = PrometheusConnect(url, session=session)
@@ -86,6 +91,8 @@ class Client:
         self._url = url
         chosen = f',namespace=~"{"|".join(sorted(namespaces))}"' if namespaces else ""
         self._ours = f'tritonmodel!=""{chosen}'
+        # Operators of earlier versions have no uid.
+        self._seen = f'triton_operator_resource_version{{{self._ours},{equal("job", job)},uid!=""}}'
 
     def thresholds(self) -> Mapping[Key, Values]:
         """The thresholds that the rules use."""
@@ -100,6 +107,12 @@ class Client:
             query = f"count by (namespace,tritonmodel,__name__) (last_over_time({series}[{_RECENT}]))"
             measured |= self._ask(query, _measured)
         return frozenset(measured)
+
+    def origins(self) -> Mapping[Key, Origins]:
+        """The TritonModels whose series come from several clusters, or several times."""
+        clusters = f"count by (namespace,tritonmodel) (count by (namespace,tritonmodel,uid) ({self._seen}))"
+        copies = f"max by (namespace,tritonmodel) (count by (namespace,tritonmodel,uid,instance) ({self._seen}))"
+        return self._ask(f"{tag(clusters, 'of', 'clusters')} > 1 or {tag(copies, 'of', 'copies')} > 1", _origins)
 
     def alerts(self) -> Mapping[Key, Alerts]:
         """What the firing alerts about models that answer nothing, or aren't counted, say."""
@@ -131,6 +144,14 @@ def _measured(series: list[Any]) -> frozenset[Measured]:
     return frozenset(
         (_key(labels), labels["__name__"]) for labels in metrics if {"namespace", "__name__"} <= labels.keys()
     )
+
+
+def _origins(series: list[Any]) -> Mapping[Key, Origins]:
+    numbers: dict[Key, dict[str, int]] = {}
+    for sample in series:
+        labels = sample["metric"]
+        numbers.setdefault(_key(labels), {})[labels["of"]] = int(float(sample["value"][1]))
+    return {key: Origins(**found) for key, found in numbers.items()}
 
 
 def _alerts(series: list[Any]) -> Mapping[Key, Alerts]:

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from triton_operator.api.monitoring import PrometheusAnswer
+from triton_operator.api.monitoring import Origins, PrometheusAnswer
+from triton_operator.api.names import METRICS_JOB
 from triton_operator.api.status import timestamp
 
 from .credentials import Headers
@@ -69,6 +70,7 @@ class _Source:
     readers: dict[Key, _Reader] = field(default_factory=dict)
     values: Mapping[Key, Values] = field(default_factory=dict)
     measured: frozenset[Measured] = frozenset()
+    origins: Mapping[Key, Origins] = field(default_factory=dict)
     alerts: Mapping[Key, Alerts] = field(default_factory=dict)
     error: str = ""
     at: str = ""
@@ -93,6 +95,7 @@ class PrometheusProbes:
     - `namespaces`: limits the queries to these; empty means all.
     - `on_answer(answered)`: called after each poll of the thresholds.
     - `credentials`: the credentials for a Prometheus.
+    - `job`: the label of the operator's metrics.
     - `now`: the clock for the time of answers.
     """
 
@@ -103,9 +106,10 @@ class PrometheusProbes:
         on_answer: Callable[[bool], None] = lambda _: None,
         credentials: Headers = lambda _: {},
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        job: str = METRICS_JOB,
     ) -> None:
         self._on_change, self._namespaces, self._on_answer, self._now = on_change, namespaces, on_answer, now
-        self._credentials = credentials
+        self._credentials, self._job = credentials, job
         self._lock = threading.Lock()
         self._sources: dict[str, _Source] = {}
         self._source_of: dict[Key, str] = {}
@@ -221,7 +225,7 @@ class PrometheusProbes:
     ) -> None:
         """Polls one Prometheus once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
-        client = Client(source.url, lambda url: get(url, self._credentials(source.url)), self._namespaces)
+        client = Client(source.url, lambda url: get(url, self._credentials(source.url)), self._namespaces, self._job)
         with self._lock:
             waits = any(reader.waits for reader in source.readers.values())
         if waits or loop.time() >= source.rest_due:
@@ -251,10 +255,10 @@ class PrometheusProbes:
         with self._lock:
             metrics = frozenset[str]().union(*(reader.metrics for reader in source.readers.values()))
         began = timestamp(self._now(), "milliseconds")
-        values, measured, error = source.values, source.measured, ""
+        answer, error = (source.values, source.measured, source.origins), ""
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                values, measured = await loop.run_in_executor(pool, _ask, client, metrics)
+                answer = await loop.run_in_executor(pool, _ask, client, metrics)
         except QueryError as failure:
             error = str(failure)
         except TimeoutError:
@@ -264,7 +268,7 @@ class PrometheusProbes:
             error = f"the answer of {source.url} can't be read"
         self._on_answer(not error)
         with self._lock:
-            source.values, source.measured = values, measured
+            source.values, source.measured, source.origins = answer
             source.error, source.at = error, began
             source.rest_due = loop.time() + jittered(REST_SECONDS)
             if not error:
@@ -287,8 +291,10 @@ class PrometheusProbes:
             _log.exception("polling %s failed", source.url)
 
 
-def _ask(client: Client, metrics: Collection[str]) -> tuple[Mapping[Key, Values], frozenset[Measured]]:
-    return client.thresholds(), client.metrics(metrics)
+def _ask(
+    client: Client, metrics: Collection[str]
+) -> tuple[Mapping[Key, Values], frozenset[Measured], Mapping[Key, Origins]]:
+    return client.thresholds(), client.metrics(metrics), client.origins()
 
 
 def _answer(source: _Source, key: Key, metrics: frozenset[str]) -> PrometheusAnswer:
@@ -302,5 +308,6 @@ def _answer(source: _Source, key: Key, metrics: frozenset[str]) -> PrometheusAns
         metrics=frozenset(metric for metric in metrics if (key, metric) in source.measured),
         uncounted=alerts.uncounted,
         faults=alerts.faults,
+        origins=source.origins.get(key, Origins()),
         at=source.at,
     )

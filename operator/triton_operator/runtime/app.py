@@ -87,6 +87,7 @@ class App:
             self._metrics.on_probe,
             headers(settings.prometheus_url, settings.prometheus_credentials),
             Addresses(self._api).holds,
+            settings.metrics_job,
         )
         self._resync = Resync(
             self._listing,

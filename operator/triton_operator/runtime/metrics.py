@@ -18,6 +18,8 @@ from triton_operator.api.status import GPU_NOT_USED, READY, STALLED
 from triton_operator.api.types import Rollout
 from triton_operator.render.deployment import progress_seconds
 
+_UID = 8
+"""How many characters of a uid are enough to tell TritonModels of the same name in different clusters apart."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -194,7 +196,7 @@ class _Thresholds(Collector):
         versions = GaugeMetricFamily(
             "triton_operator_resource_version",
             "resourceVersion of the TritonModel in this replica. The replica with the highest one is up to date.",
-            labels=own,
+            labels=[*own, "uid"],
         )
         servers = GaugeMetricFamily(
             "triton_operator_replicas", "Servers of a TritonModel, by state: wanted or ready.", labels=[*own, "state"]
@@ -213,7 +215,7 @@ class _Thresholds(Collector):
             for kind, version, value in model.limits:
                 limits.add_metric([*place, kind, version], value)
             invalid.add_metric(place, model.invalid)
-            versions.add_metric(place, model.seen)
+            versions.add_metric([*place, model.uid[:_UID]], model.seen)
             servers.add_metric([*place, "wanted"], desired.get(model.uid, 0))
             servers.add_metric([*place, "ready"], ready.get(key, 0))
             if model.floor is not None:

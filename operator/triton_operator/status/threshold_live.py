@@ -111,6 +111,25 @@ def _before_the_first_query(case: _Case) -> Condition | None:
     return None if case.answer.at else _is("Unknown", "Starting", "the operator hasn't queried Prometheus yet")
 
 
+def _added_up(case: _Case) -> Condition | None:
+    """Returns the condition if the rules count other servers, too, or some twice."""
+    origins = case.answer.origins
+    if origins.clusters > 1:
+        return _is(
+            "False", "AddedUp",
+            f"Prometheus has the series of {origins.clusters} TritonModels of this namespace and name, of different "
+            "clusters, so the rules mix their thresholds and add up their load: let the Prometheus of each cluster "
+            "evaluate the rules, or use another namespace in one",
+        )  # fmt: skip
+    if origins.copies > 1:
+        return _is(
+            "False", "AddedUp",
+            f"Prometheus has each series {origins.copies} times, so the rules see {origins.copies} times the load: "
+            "let a Prometheus evaluate them that scrapes the servers itself, or remove the label of its replicas",
+        )  # fmt: skip
+    return None
+
+
 def _without_series(case: _Case) -> Condition | None:
     """Returns the condition if a threshold needs a series that Prometheus doesn't have. Needs a ready server."""
     if not any(pod.is_ready for pod in case.snapshot.pods):
@@ -147,6 +166,7 @@ _CHECKS: tuple[Callable[[_Case], Condition | None], ...] = (
     _without_prometheus,
     _unreachable,
     _before_the_first_query,
+    _added_up,
     _without_series,
     _propagating,
 )

@@ -54,7 +54,9 @@ def test_exposes_every_threshold_kind_without_annotations() -> None:
 
 def test_exposes_the_resource_version_that_this_replica_has_seen() -> None:
     lines = exposition(model(None, gen.put("metadata.resourceVersion", "4711")))
-    assert samples(lines, "triton_operator_resource_version")[0].endswith(" 4711.0")
+    [line] = samples(lines, "triton_operator_resource_version")
+    assert line.endswith(" 4711.0")
+    assert f'uid="{gen.UID[:8]}"' in line
 
 
 def test_exposes_how_long_a_start_may_take_while_it_goes_on() -> None:

@@ -11,7 +11,7 @@ import pytest
 from support import gen
 from support.observing import seen
 from triton_operator.api import names, thresholds
-from triton_operator.api.monitoring import Installed, Prometheus, PrometheusAnswer, Selection
+from triton_operator.api.monitoring import Installed, Origins, Prometheus, PrometheusAnswer, Selection
 from triton_operator.api.servers import UNLOADED, IndexEntry
 from triton_operator.api.status import Condition, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
@@ -205,6 +205,10 @@ def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
          ("True", "Live"),
          "Prometheus uses max-qps.v2 9"),
         ({PER_REPLICA: "20"}, {"answer": answers(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
+        ({}, {"answer": replace(answers(), origins=Origins(clusters=2, copies=3))}, ("False", "AddedUp"),
+         "has the series of 2 TritonModels of this namespace and name, of different clusters"),
+        ({}, {"answer": replace(answers(), origins=Origins(copies=2))}, ("False", "AddedUp"),
+         "has each series 2 times, so the rules see 2 times the load"),
         ({MAX_QPS: "many"}, {"answer": answers(), "installed": None}, ("False", "ThresholdInvalid"), "is not a plain"),
         ({MAX_QPS: "80", "max_qps": "90"}, {"answer": answers()}, ("False", "ThresholdInvalid"), "differ: remove one"),
         ({f"{thresholds.PREFIX}max-tps": "5"}, {"answer": answers()}, ("False", "ThresholdInvalid"), "tokenCounter"),
