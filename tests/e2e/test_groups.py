@@ -77,6 +77,8 @@ def test_a_second_group_serves_and_ends_without_a_failed_request(
             lambda: [m for m in namespace.api.get("TritonModel", "echo")["status"]["models"] if m["pods"] == "3/3"], 60
         )
         assert [(m["name"], m["state"]) for m in models] == [("echo", "READY")]
+        # Channels of gRPC stay open, so it takes some seconds until one leads to a new server.
+        eventually(lambda: traffic.reaches("v2"), 120, traffic.log)
         annotate(None)
         eventually(lambda: serves(1), 120, lambda: namespace.conditions_text("echo"))
     assert traffic.failures() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,14 @@ _SCRIPT = ROOT / "tests" / "e2e" / "client" / "load.py"
 
 @dataclass
 class Load:
-    """Running requests. `result` is set after they end."""
+    """Running requests. `result` is set after they end. `log`: returns what the client has printed."""
 
     result: dict[str, Object]
+    log: Callable[[], str]
+
+    def reaches(self, version: str) -> bool:
+        """Whether this version of the model has answered over both protocols."""
+        return {f"{protocol}: {version}" for protocol in ("http", "grpc")} <= set(self.log().splitlines())
 
     def failures(self) -> list[str]:
         return [f for protocol in self.result.values() for f in protocol["failures"]]
@@ -28,9 +33,10 @@ class Load:
 @contextlib.contextmanager
 def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load") -> Iterator[Load]:
     """Runs a pod that sends `rate` requests per second to `service` while the context lasts."""
-    load = Load({})
+    pod = f"{name}-{service}"
+    load = Load({}, lambda: namespace.kubectl("logs", pod))
     command = ["python", "/client/load.py", service, str(rate)]
-    with client(namespace, f"{name}-{service}", [_SCRIPT], command) as result:
+    with client(namespace, pod, [_SCRIPT], command) as result:
         yield load
     load.result |= result
     assert all(sum(counts["versions"].values()) for counts in load.result.values()), load.result

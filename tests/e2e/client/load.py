@@ -29,9 +29,10 @@ _REACHED_SECONDS = 60
 
 
 class Tally:
-    """The results of the requests of one protocol."""
+    """The results of the requests of one protocol. Prints the protocol and each new version that answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
         self.versions: Counter[str] = Counter()
         self.failures: list[str] = []
         self.slowest = 0.0
@@ -52,6 +53,8 @@ class Tally:
                 # Now, because a test that fails doesn't wait for the result.
                 print(self.failures[-1], file=sys.stderr, flush=True)
             else:
+                if version not in self.versions:
+                    print(f"{self.protocol}: {version}", flush=True)
                 self.versions[version] += 1
 
     def summary(self) -> dict[str, object]:
@@ -114,7 +117,7 @@ def pace(tally: Tally, sender, interval: float, delay: float) -> None:
 
 def main() -> int:
     host, rate = sys.argv[1], float(sys.argv[2])
-    tallies = {"http": Tally(), "grpc": Tally()}
+    tallies = {protocol: Tally(protocol) for protocol in ("http", "grpc")}
     interval = 2 * _CHANNELS / rate
     threads = []
     for protocol, factory in (("http", over_http), ("grpc", over_grpc)):
