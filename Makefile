@@ -3,10 +3,10 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help docs docs-test docs-pictures recordings demo test test-all check unit rules server integration faults properties compat soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
+.PHONY: help docs docs-test docs-pictures recordings demo test test-all check unit rules server integration faults properties compat compat-triton soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 demo: ## Create a cluster, install the operator, serve a detector and detect objects in a picture
 	@hack/demo.sh
@@ -30,6 +30,8 @@ properties: ## Test generated bad input against a real API server
 	@hack/test.sh properties
 compat: ## Test the operator on the oldest and the newest Kubernetes, or on others: make compat KUBERNETES="v1.33.5 v1.34.4"
 	@hack/compat.sh
+compat-triton: ## Run the tests that need only a Triton on others: make compat-triton SERVER_IMAGES="nvcr.io/…"
+	@hack/compat_triton.sh
 soak: ## Run faults, properties and attacks for longer, with more kills and more examples
 	@SOAK=1 hack/test.sh faults properties security
 e2e: ## Test the installation in a kind cluster

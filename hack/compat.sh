@@ -22,7 +22,7 @@ for release in "${releases[@]}"; do
   .venv/bin/python -m hack.suite compat || failed=$?
   # Others than failed tests, such as Ctrl-C.
   [ "$failed" -le 1 ] || exit "$failed"
-  .venv/bin/python hack/compatibility_page.py "$release"
+  .venv/bin/python hack/compatibility_page.py Kubernetes "$release"
 done
 unset KUBERNETES
 .venv/bin/python hack/generate.py

@@ -1,4 +1,7 @@
-"""Generates the table in docs/compatibility.md. As a program, records the last run of the tests on a release."""
+"""Generates the tables of tested versions in docs/compatibility.md and docs/newer-triton.md.
+
+As a program, records the last run of the tests on a version: hack/compatibility_page.py Triton 2.51.0
+"""
 
 from __future__ import annotations
 
@@ -6,62 +9,89 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "tests" / "compatibility.json"
-REPORT = ROOT / ".cache" / "reports" / "compat.json"
-PAGE = ROOT / "docs" / "compatibility.md"
-_BEGIN, _END = "<!-- results: made by `make generate` from tests/compatibility.json -->\n", "<!-- end of results -->"
+_END = "<!-- end of results -->"
 
 
-def record(release: str) -> None:
-    """Adds the last run of `make compat` to the results."""
-    report = json.loads(REPORT.read_text())
+@dataclass(frozen=True)
+class Table:
+    """A table of results.
+
+    - `what`: what has versions. `page`: the page with the table.
+    - `results`: the file with the results of each version. `target`: of the Makefile, which runs the tests.
+    """
+
+    what: str
+    page: Path
+    results: Path
+    target: str
+
+    @property
+    def begin(self) -> str:
+        return f"<!-- results: made by `make generate` from {self.results} -->\n"
+
+
+TABLES = (
+    Table("Kubernetes", Path("docs/compatibility.md"), Path("tests/compatibility.json"), "compat"),
+    Table("Triton", Path("docs/newer-triton.md"), Path("tests/compatibility_triton.json"), "compat-triton"),
+)
+
+
+def record(table: Table, version: str) -> None:
+    """Adds the last run of the Makefile's target to the results."""
+    report = json.loads((ROOT / ".cache" / "reports" / f"{table.target}.json").read_text())
     if not report["passed"] and not report["failed"]:
-        sys.exit(f"a part of the tests on {release} ended early, so there is no result to record")
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[release] = {
+        sys.exit(f"a part of the tests on {version} ended early, so there is no result to record")
+    file = ROOT / table.results
+    results = json.loads(file.read_text()) if file.exists() else {}
+    results[version] = {
         "date": report["date"][:10], "tests": report["tests"], "failed": report["failed"], "skipped": report["skipped"],
     }  # fmt: skip
-    RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
+    file.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
 
 
-def text() -> str:
-    """Returns the page with the current table."""
-    before, _, rest = PAGE.read_text().partition(_BEGIN)
+def pages() -> dict[Path, str]:
+    """Returns each page with its current table."""
+    return {table.page: _page(table) for table in TABLES}
+
+
+def _page(table: Table) -> str:
+    before, _, rest = (ROOT / table.page).read_text().partition(table.begin)
     _, _, after = rest.partition(_END)
-    results = json.loads(RESULTS.read_text())
-    order = sorted(results, key=lambda release: [int(number) for number in re.findall(r"\d+", release)])
-    return f"{before}{_BEGIN}{''.join((*_table(results, order), *_reasons(results, order)))}{_END}{after}"
+    results = json.loads((ROOT / table.results).read_text())
+    order = sorted(results, key=lambda version: [int(number) for number in re.findall(r"\d+", version)])
+    lines = (*_table(table.what, results, order), *_reasons(results, order))
+    return f"{before}{table.begin}{''.join(lines)}{_END}{after}"
 
 
-def _table(results: dict[str, Any], order: list[str]) -> Iterator[str]:
-    yield "| Kubernetes | Tested on | Passed | Failed | Skipped |\n|---|---|---|---|---|\n"
-    for release in order:
-        result = results[release]
+def _table(what: str, results: dict[str, Any], order: list[str]) -> Iterator[str]:
+    yield f"| {what} | Tested on | Passed | Failed | Skipped |\n|---|---|---|---|---|\n"
+    for version in order:
+        result = results[version]
         failed, skipped = len(result["failed"]), sum(result["skipped"].values())
         passed = f"{result['tests'] - failed - skipped:,}"
-        yield f"| {release.removeprefix('v')} | {result['date']} | {passed} | {failed} | {skipped} |\n"
+        yield f"| {version.removeprefix('v')} | {result['date']} | {passed} | {failed} | {skipped} |\n"
 
 
 def _reasons(results: dict[str, Any], order: list[str]) -> Iterator[str]:
-    for release in order:
-        for test in results[release]["failed"]:
-            yield f"\nFailed on {release.removeprefix('v')}: `{test}`.\n"
-    reasons = dict.fromkeys(reason for release in order for reason in results[release]["skipped"])
+    for version in order:
+        for test in results[version]["failed"]:
+            yield f"\nFailed on {version.removeprefix('v')}: `{test}`.\n"
+    reasons = dict.fromkeys(reason for version in order for reason in results[version]["skipped"])
     if reasons:
         yield "\n| Reason of a skipped test | Tests |\n|---|---|\n"
     for reason in reasons:
         counts = [
-            f"{results[release]['skipped'][reason]} on {release.removeprefix('v')}"
-            for release in order
-            if reason in results[release]["skipped"]
+            f"{results[version]['skipped'][reason]} on {version.removeprefix('v')}"
+            for version in order
+            if reason in results[version]["skipped"]
         ]
         yield f"| {reason} | {', '.join(counts)} |\n"
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        record(name)
+    record(next(table for table in TABLES if table.what == sys.argv[1]), sys.argv[2])

@@ -49,7 +49,7 @@ def generated() -> dict[Path, str]:
         Path("docs/dashboards.md"): page.text(dashboards.ALL),
         Path("docs/validate.md"): validate_page.text(),
         Path("docs/bare-machine.md"): world_page.text(),
-        Path("docs/compatibility.md"): compatibility_page.text(),
+        **compatibility_page.pages(),
         **helm_chart.files(),
         Path("docs/images/explain-alert.svg"): alert_picture.text(),
         Path("docs/images/top.svg"): top_picture.text(),

@@ -95,6 +95,7 @@ cluster; what fails without a core for some seconds runs later."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "test": ("integration", "unit", "rules", "security", "images", "path", "uninstall"),
     "e2e": ("shared", "installations", "operations"),
+    "compat-triton": ("server", "images"),
     "compat": ("integration", "security", "properties", "faults"),
     "test-all": tuple(part.name for part in PARTS if part.name not in ("path", "uninstall")),
 }

@@ -14,14 +14,27 @@ from corpus.faults import FAULTS
 from corpus.good import BY_NAME
 from kubectl_triton.main import main
 from kubectl_triton.validate import in_docker
+from model_images.support import SERVER_IMAGE, need_server_image
 
 pytestmark = pytest.mark.server
 CACHE = "--server-arg=--cache-config=local,size=1048576"
 FAULTY = {fault.name: fault for fault in FAULTS}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def server_image() -> None:
+    need_server_image()
+
+
+@pytest.fixture(autouse=True)
+def readable(tmp_path: Path) -> None:
+    """The server's user may be another one than that of the tests."""
+    tmp_path.chmod(0o755)
+
+
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["validate", *map(str, arguments)])
+    image = ["--server-image", SERVER_IMAGE] if "--with-server" in arguments else []
+    return CliRunner().invoke(main, ["validate", *map(str, arguments), *image])
 
 
 @pytest.fixture
@@ -77,7 +90,6 @@ class TritonPythonModel:
 @pytest.mark.parametrize("parameter", ["raise", "other"])
 def test_server_gets_the_settings_of_the_spec(tmp_path, parameter):
     root = BY_NAME["cache"].write(tmp_path / "models")
-    tmp_path.chmod(0o755)
     (root / "slow/1/model.py").write_text(RAISES)
     spec = tmp_path / "model.yaml"
     spec.write_text(
@@ -122,7 +134,6 @@ def test_reports_a_server_that_exits_during_the_wait(tmp_path, monkeypatch):
 
 def test_a_model_that_does_not_load_hides_no_other(tmp_path):
     root = FAULTY["missing dims"].write(tmp_path)
-    tmp_path.chmod(0o755)
     text = (root / "pre/1/model.py").read_text()
     (root / "pre/1/model.py").write_text(text.replace("for request in requests", "for request in request"))
     result = run(root, "--with-server", "--each-step")

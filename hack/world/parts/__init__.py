@@ -95,6 +95,7 @@ def _together(*goals: str) -> tuple[str, ...]:
 
 GOALS["test"] = _together("unit", "rules", "images", "integration", "path")
 GOALS["e2e"] = _together("shared", "operations", "installations")
+GOALS["compat-triton"] = _together("images", "server")
 GOALS["compat"] = _together("integration", "security", "faults", "properties")
 GOALS["compat"] += tuple(map(control_plane.release, settings.COMPARED))
 GOALS["test-all"] = _together("test", "server", "releases", "faults", "properties", "oldest", "newest", "e2e")
