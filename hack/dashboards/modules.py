@@ -157,6 +157,14 @@ DASHBOARD = Dashboard(
                     ),
                     width=8,
                 ),
+                Panel(
+                    "Load time",
+                    "`nv_model_load_duration_secs`, of servers from 24.11 on: how long the last load of a model took, "
+                    "on the slowest server. It includes the warm-up.",
+                    "s",
+                    (Query(f"max by ({BY}) (nv_model_load_duration_secs{{{MODEL}{CHOSEN}}})", NAME),),
+                    width=8,
+                ),
             ),
         ),
         Row(

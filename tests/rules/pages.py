@@ -48,6 +48,11 @@ nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 3221225472
 # TYPE nv_gpu_power_usage gauge
 nv_gpu_power_usage{gpu_uuid="GPU-1"} 71.5
 """
+# Of servers from 24.11 on; seen on 26.07.
+LOADED = """\
+# TYPE nv_model_load_duration_secs gauge
+nv_model_load_duration_secs{model="yolov5s",version="1"} 1.517791169
+"""
 _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 
 
@@ -112,7 +117,7 @@ class SimulatedTargets:
         factor = 1 + self._seconds() / GROWTH
         lines = [_grown(line, factor, idle) for line in REAL.splitlines()]
         tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * factor}\n'
-        return "\n".join(lines) + "\n" + GPU + tokens + _streams(factor)
+        return "\n".join(lines) + "\n" + GPU + LOADED + tokens + _streams(factor)
 
     def _kubelet(self) -> str:
         used = {
