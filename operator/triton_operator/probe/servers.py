@@ -7,7 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from triton_operator.api.servers import RunningServer, ServerAnswers, Uncounted
@@ -33,16 +33,31 @@ RunsOnCpu = Callable[[HttpClient, str, str], Awaitable[bool]]
 SaysNotReady = Callable[[HttpClient, str, str], Awaitable[bool]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a server has answered.
+
+    - `answer`: its models, by the last poll; None without a usable answer. `unusable`: why that can't be used.
+    - `uncounted`: see `ServerAnswers`.
+    - `on_cpu`: one of `_Target.gpu_models` that it runs on the CPU; "" if it runs them on a GPU, None while that isn't
+      known.
+    - `says_not_ready`: whether Triton says so itself, if its probe has failed; None before it has answered that.
+    """
+
+    answer: IndexAnswer | None = None
+    unusable: str = ""
+    uncounted: Uncounted = ()
+    on_cpu: str | None = None
+    says_not_ready: bool | None = None
+
+
 @dataclass(eq=False, slots=True)
 class _Target:
-    """One server and its last answer.
+    """One server and its last answers.
 
     - `entrypoint`: the model that clients call; "" if it is unknown.
     - `gpu_models`: the models that it puts on its GPUs unless it sees none.
-    - `on_cpu`: one of them that it runs on the CPU; "" if it runs them on a GPU, None while that isn't known.
     - `readiness`: the path of Triton's readiness if its probe has failed; otherwise "".
-    - `says_not_ready`: whether Triton then says the same; None before it has answered that.
-    - `unusable`: why the last answer can't be used.
     - `repeats`: number of polls in a row in which not all models were ready.
     - `changes`: number of times that its models were changed.
     """
@@ -52,12 +67,8 @@ class _Target:
     rest_seconds: float
     entrypoint: str = ""
     gpu_models: tuple[str, ...] = ()
-    answer: IndexAnswer | None = None
-    uncounted: Uncounted = ()
-    on_cpu: str | None = None
     readiness: str = ""
-    says_not_ready: bool | None = None
-    unusable: str = ""
+    seen: _Seen = _Seen()
     pending: bool = True
     repeats: int = 0
     changes: int = 0
@@ -129,29 +140,32 @@ class ServerProbes:
                 elif target.server != server:
                     if target.server.epoch[0] != server.epoch[0]:
                         # The server restarted, so its last answer is out of date.
-                        self._set(target, None, "")
-                        target.uncounted, target.on_cpu = (), None
+                        self._set(target, _Seen())
                     target.server, target.pending, target.repeats = server, True, 0
                     self._due_now.append(target)
                 target.rest_seconds, target.entrypoint = rest, entrypoint
                 target.gpu_models, target.readiness = gpu_models.get(server.uid, ()), readiness.get(server.uid, "")
                 if not target.readiness:
-                    target.says_not_ready = None
+                    target.seen = replace(target.seen, says_not_ready=None)
                 targets[server.uid] = target
             for target in old_targets.values():
                 self._remove(target)
             if targets:
                 self._targets[key] = targets
-            indexes = {t.server.pod: t.answer.index + t.answer.unloaded for t in targets.values() if t.answer}
-            unusable = {t.server.pod: t.unusable for t in targets.values() if t.unusable}
-            uncounted = {pair for target in targets.values() for pair in target.uncounted}
-            on_cpu = {t.server.pod: t.on_cpu for t in targets.values() if t.on_cpu}
-            not_ready = {t.server.pod: t.says_not_ready for t in targets.values() if t.readiness}
+            seen = {target.server.pod: target.seen for target in targets.values()}
+            not_ready = {t.server.pod: t.seen.says_not_ready for t in targets.values() if t.readiness}
             pending = any(target.pending for target in targets.values())
             wake = bool(self._due_now)
         if wake:
             self._wake()
-        return ServerAnswers(indexes, unusable, pending, tuple(sorted(uncounted)), on_cpu, not_ready)
+        return ServerAnswers(
+            indexes={pod: s.answer.index + s.answer.unloaded for pod, s in seen.items() if s.answer},
+            unusable={pod: s.unusable for pod, s in seen.items() if s.unusable},
+            pending=pending,
+            uncounted=tuple(sorted({pair for s in seen.values() for pair in s.uncounted})),
+            on_cpu={pod: s.on_cpu for pod, s in seen.items() if s.on_cpu},
+            not_ready=not_ready,
+        )
 
     def refresh(self, key: str, uid: str) -> None:
         """Polls this server of `key` at once, because its models were changed."""
@@ -169,7 +183,7 @@ class ServerProbes:
 
     def _remove(self, target: _Target) -> None:
         target.removed = True
-        self._set(target, None, "")
+        self._set(target, _Seen())
         silent = self._silent.get(target.key, set())
         silent.discard(target.server.uid)
         if not silent:
@@ -214,28 +228,30 @@ class ServerProbes:
         """Polls one server once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
-            server, changes, uncounted, on_cpu = target.server, target.changes, target.uncounted, target.on_cpu
-            answer, unusable, not_ready = None, "", None
+            server, changes = target.server, target.changes
+            seen = replace(target.seen, answer=None, unusable="", says_not_ready=None)
             if not target.removed:
                 try:
                     if target.readiness and self._says_not_ready is not None:
                         not_ready = await self._says_not_ready(client, server.address, target.readiness)
+                        seen = replace(seen, says_not_ready=not_ready)
                     answer = await self._read(client, server.address)
-                    uncounted = await self._uncounted(client, target, answer)
-                    on_cpu = await self._on_cpu(client, target, answer)
+                    seen = replace(seen, answer=answer)
+                    seen = replace(seen, uncounted=await self._uncounted(client, target, answer))
+                    seen = replace(seen, on_cpu=await self._on_cpu(client, target, answer))
                 except UnusableError as error:
-                    unusable = str(error)
+                    seen = replace(seen, unusable=str(error))
                 except FetchError as error:
                     # The server is starting or stopping. If it hangs, the missing answer shows that.
                     _log.debug("no repository index from %s: %s", server.pod, error)
                 except Exception:
                     _log.exception("polling %s failed", server.pod, extra={"key": target.key})
-        changed = self._record(target, server, changes, answer, unusable, uncounted, on_cpu, not_ready)
+        changed = self._record(target, server, changes, seen)
         if target.removed:
             return
-        self._on_answer(answer is not None)
+        self._on_answer(seen.answer is not None)
         current = (target.server, target.changes) == (server, changes)
-        delay = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
+        delay = server_delay(target.seen.answer, target.repeats, target.rest_seconds) if current else 0.0
         if target.readiness:
             delay = unready_delay(delay)
         schedule.put(target, loop.time() + delay)
@@ -246,67 +262,52 @@ class ServerProbes:
     async def _uncounted(self, client: HttpClient, target: _Target, answer: IndexAnswer) -> Uncounted:
         """Returns the uncounted models of a server; the last ones if it doesn't answer."""
         if self._count is None or not target.entrypoint or not answer.all_ready:
-            return target.uncounted
+            return target.seen.uncounted
         try:
             return await self._count(client, target.server.address, target.entrypoint)
         except FetchError as error:
             _log.debug("no statistics from %s: %s", target.server.pod, error)
-            return target.uncounted
+            return target.seen.uncounted
 
     async def _on_cpu(self, client: HttpClient, target: _Target, answer: IndexAnswer) -> str | None:
         """Returns the model that runs on the CPU although Triton prefers a GPU for it, as in `_Target.on_cpu`."""
         loaded = {entry.name for entry in answer.index if entry.state == READY}
         model = next((name for name in target.gpu_models if name in loaded), None)
-        if self._runs_on_cpu is None or model is None or target.on_cpu is not None:
-            return target.on_cpu
+        if self._runs_on_cpu is None or model is None or target.seen.on_cpu is not None:
+            return target.seen.on_cpu
         try:
             return model if await self._runs_on_cpu(client, target.server.address, model) else ""
         except FetchError as error:
             _log.debug("no configuration of %s from %s: %s", model, target.server.pod, error)
             return None
 
-    def _record(
-        self,
-        target: _Target,
-        server: RunningServer,
-        changes: int,
-        answer: IndexAnswer | None,
-        unusable: str,
-        uncounted: Uncounted,
-        on_cpu: str | None,
-        not_ready: bool | None,
-    ) -> bool:
-        """Stores an answer; returns whether it differs from the last one."""
+    def _record(self, target: _Target, server: RunningServer, changes: int, seen: _Seen) -> bool:
+        """Stores what a server has answered; returns whether it differs from the last answers."""
         with self._lock:
             target.polling = False
             if target.removed or (target.server, target.changes) != (server, changes):
                 return False
-            state, pending = _state(target), target.pending
-            was_ready = target.answer is not None and target.answer.all_ready
+            before, pending = target.seen, target.pending
+            was_ready = before.answer is not None and before.answer.all_ready
             target.repeats = 0 if pending or was_ready else target.repeats + 1
             target.pending = False
-            self._set(target, answer, unusable)
-            target.uncounted, target.on_cpu, target.says_not_ready = uncounted, on_cpu, not_ready
-            if target.answer is None:
+            self._set(target, seen)
+            if target.seen.answer is None:
                 self._silent.setdefault(target.key, set()).add(server.uid)
             elif silent := self._silent.get(target.key):
                 silent.discard(server.uid)
                 if not silent:
                     del self._silent[target.key]
-            return pending or state != _state(target)
+            return pending or before != target.seen
 
-    def _set(self, target: _Target, answer: IndexAnswer | None, unusable: str) -> None:
-        """Stores the last answer of this server, if there is room for it."""
-        target.unusable = unusable
-        if answer == target.answer:
+    def _set(self, target: _Target, seen: _Seen) -> None:
+        """Stores what this server has answered, its models only if there is room for them."""
+        before = target.seen.answer
+        if seen.answer == before:
+            target.seen = replace(seen, answer=before)
             return
-        if target.answer is not None:
-            self._cache.release(target.key, target.answer)
-        target.answer = None if answer is None else self._cache.add(target.key, answer)
-        if answer is not None and target.answer is None:
-            target.unusable = _NO_ROOM
-
-
-def _state(target: _Target) -> tuple[object, ...]:
-    """Returns what `track` returns about a server."""
-    return target.answer, target.unusable, target.uncounted, target.on_cpu, target.says_not_ready
+        if before is not None:
+            self._cache.release(target.key, before)
+        answer = None if seen.answer is None else self._cache.add(target.key, seen.answer)
+        no_room = seen.answer is not None and answer is None
+        target.seen = replace(seen, answer=answer, unusable=_NO_ROOM if no_room else seen.unusable)
