@@ -14,6 +14,7 @@ from tritonclient.grpc import InferenceServerClient
 
 from model_images.support import MODEL_IMAGES, Server, docker, series, serving
 from model_images.test_small_models import module
+from triton_repository_check import versions
 
 pytestmark = pytest.mark.server
 
@@ -123,7 +124,8 @@ def refusal(server: Server, protocol: str) -> str:
 
 
 def test_a_server_that_stops_finishes_open_sequences_and_refuses_new_ones(server: Server) -> None:
-    """Triton 2.51. Newer versions refuse every request over gRPC from SIGTERM on (server#7969)."""
+    """From 25.05 on, it finishes those over gRPC only while others over HTTP are open (server#7969)."""
+    version = versions.parse(docker("exec", server.container, "printenv", "TRITON_SERVER_VERSION"))
     stream, http = sequences.Sequence([server.grpc], 1), sequences.Sequence([server.http], 1, "http")
     docker("kill", "--signal=TERM", server.container)
     assert "closed" in refusal(server, "http")
@@ -131,6 +133,12 @@ def test_a_server_that_stops_finishes_open_sequences_and_refuses_new_ones(server
     assert http.send(3, end=True).sum == 6
     http.close()
     # With the last HTTP connection closed, the models stop.
-    assert "stopped accepting new inference requests" in refusal(server, "grpc")
-    assert stream.send(3, end=True).sum == 6
+    refused = refusal(server, "grpc")
+    if version < versions.of_release(25, 5):
+        assert "stopped accepting new inference requests" in refused
+        assert stream.send(3, end=True).sum == 6
+    else:
+        assert refused
+        with pytest.raises(sequences.SequenceLostError, match="shutting down and has stopped accepting new requests"):
+            stream.send(3, end=True)
     stream.close()
