@@ -53,7 +53,7 @@ def arguments(model: TritonModel) -> list[str]:
     # Triton closes older channels gracefully. In the first two thirds of the drain, nodes that don't know of it yet may
     # open new channels to the server. The last third is the age at which Triton closes them.
     channel_age = max(1, rollout.drain_seconds // 3) * 1000
-    # Latency quantiles for the dashboards. Triton uses the first value of this option, not the last.
+    # Latency quantiles for the dashboards. Of repeated options any `true` wins, so a `false` of the user must be alone.
     quantiles = [] if asks_for_summaries(model) else [_QUANTILES]
     return [
         f"--model-repository={SERVED_AT}",
