@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -56,6 +57,7 @@ def test_the_status_shows_every_model_and_the_digest(detector: Namespace) -> Non
     assert {m["name"] for m in status["models"]} == {p.name for p in (DETECTION / "repository").iterdir() if p.is_dir()}
     assert {m["state"] for m in status["models"]} == {"READY"}
     assert status["loaded"] == f"{len(status['models'])}/{len(status['models'])}"
+    assert re.fullmatch(r"2\.\d+\.\d+", status["serverVersion"])
     kustomization = yaml.safe_load((ROOT / "manifests/overlays/local-sample/kustomization.yaml").read_text())
     assert status["image"]["digest"] in kustomization["patches"][0]["patch"]
 

@@ -1,4 +1,4 @@
-"""Where a real Triton that sees no GPU runs models, and what the operator concludes."""
+"""What a real Triton that sees no GPU says of itself: where it runs models, and its version."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from model_images.support import Server, serving
+from model_images.support import SERVER_IMAGE, Server, docker, serving
 from support import onnx_file
 from triton_operator.probe import fetch
 from triton_operator.probe.placement import runs_on_cpu
+from triton_operator.probe.triton import server_version
 from triton_repository_check.expected import Expected
 from triton_repository_check.load import load
 from triton_repository_check.report import report
@@ -75,6 +76,14 @@ def test_triton_tells_that_it_runs_a_model_on_the_cpu(server: Server, name: str)
         return await runs_on_cpu(client, server.http, name)
 
     assert asyncio.run(ask())
+
+
+def test_triton_tells_its_version(server: Server) -> None:
+    async def ask() -> str:
+        return await server_version(fetch.HttpClient(), server.http)
+
+    said = docker("run", "--rm", "--entrypoint=printenv", SERVER_IMAGE, "TRITON_SERVER_VERSION")
+    assert asyncio.run(ask()) == said
 
 
 def test_the_check_knows_which_of_them_would_use_a_gpu(root: Path) -> None:

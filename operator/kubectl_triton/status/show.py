@@ -36,6 +36,8 @@ def status(model: Object, pods: Sequence[Pod], autoscaler: Object | None, now: d
         lines.append("  the operator hasn't processed the latest change of the spec yet")
     if state.image:
         lines.append(f"  image     {state.image.reference} ({state.image.delivery}) {state.image.digest}".rstrip())
+    if state.server_version:
+        lines.append(f"  Triton    {state.server_version}")
     streams = " (may send several responses to a request)" if state.entrypoint in state.decoupled else ""
     lines += [f"  entry     {state.entrypoint or '-'}{streams}", f"  endpoint  {state.endpoint or '-'}", ""]
     width = max((len(c.type) for c in state.for_people), default=0)

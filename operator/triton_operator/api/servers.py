@@ -37,6 +37,7 @@ class ServerAnswers:
     - `on_cpu`: pod name → a model that Triton runs on the CPU, and would run on a GPU if it saw one.
     - `not_ready`: pod whose readiness probe has failed → whether its server says itself, at once, that it isn't ready;
       None before it has answered that.
+    - `versions`: pod name → the version of Triton, e.g. 2.51.0.
     """
 
     indexes: Mapping[str, Index] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class ServerAnswers:
     uncounted: Uncounted = ()
     on_cpu: Mapping[str, str] = field(default_factory=dict)
     not_ready: Mapping[str, bool | None] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,9 @@ class TritonModelStatus(Base):
     """When servers were evicted because of spec.repair, the first one first: the last ones only."""
     image: ImageStatus | None = None
     """The model image in use."""
+    server_version: Text = ""
+    """The version of Triton that the servers report, e.g. 2.51.0. Several, separated by commas, during a rollout of
+    another spec.server.image."""
     newer_template: bool | None = None
     """True if this version of the operator has a newer pod template than the servers use. The next change of the spec,
     or of spec.rollout.restartedAt, rolls it out."""

@@ -25,6 +25,7 @@ _COLUMNS = [
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the resource was created."),
     ("Image", "string", ".spec.modelImage.reference", 1, "The model image."),
     ("Digest", "string", ".status.image.digest", 1, "The digest of the model image in use."),
+    ("Triton", "string", ".status.serverVersion", 1, "The version of Triton that the servers report."),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Reason of the condition Ready."),
 ]
 

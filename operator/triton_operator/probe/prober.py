@@ -20,6 +20,7 @@ from .prometheus_probes import PrometheusProbes
 from .readiness import says_not_ready
 from .servers import ServerProbes
 from .statistics import uncounted
+from .triton import server_version
 
 _log = logging.getLogger(__name__)
 _RESTART_SECONDS = 1.0
@@ -52,6 +53,7 @@ class Prober:
             count=uncounted,
             runs_on_cpu=runs_on_cpu,
             says_not_ready=says_not_ready,
+            version=server_version,
         )
         self.changes = ModelChanges(on_change, self.servers.refresh, holds_address=holds_address)
         self.prometheuses = PrometheusProbes(

@@ -30,6 +30,7 @@ _NO_ROOM = (
 Read = Callable[[HttpClient, str], Awaitable[IndexAnswer]]
 Count = Callable[[HttpClient, str, str], Awaitable[Uncounted]]
 RunsOnCpu = Callable[[HttpClient, str, str], Awaitable[bool]]
+Version = Callable[[HttpClient, str], Awaitable[str]]
 SaysNotReady = Callable[[HttpClient, str, str], Awaitable[bool]]
 
 
@@ -41,6 +42,7 @@ class _Seen:
     - `uncounted`: see `ServerAnswers`.
     - `on_cpu`: one of `_Target.gpu_models` that it runs on the CPU; "" if it runs them on a GPU, None while that isn't
       known.
+    - `version`: of Triton; "" while it isn't known.
     - `says_not_ready`: whether Triton says so itself, if its probe has failed; None before it has answered that.
     """
 
@@ -48,6 +50,7 @@ class _Seen:
     unusable: str = ""
     uncounted: Uncounted = ()
     on_cpu: str | None = None
+    version: str = ""
     says_not_ready: bool | None = None
 
 
@@ -87,6 +90,7 @@ class ServerProbes:
     - `runs_on_cpu`: returns whether a model runs on the CPU. Triton decides it when it loads the model, so a server
       gets this request once for each start.
     - `says_not_ready`: returns whether Triton says that it isn't ready.
+    - `version`: returns the version of Triton, once for each start of a server.
     - `cache`: limits the memory of all answers together.
 
     If one server of a TritonModel gives no usable answer, all its servers are polled in a slow lane, so that they don't
@@ -102,9 +106,11 @@ class ServerProbes:
         count: Count | None = None,
         runs_on_cpu: RunsOnCpu | None = None,
         says_not_ready: SaysNotReady | None = None,
+        version: Version | None = None,
     ) -> None:
         self._on_change, self._read, self._on_answer = on_change, read, on_answer
         self._count, self._runs_on_cpu, self._says_not_ready = count, runs_on_cpu, says_not_ready
+        self._version = version
         self._cache = cache or AnswerCache()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
@@ -165,6 +171,7 @@ class ServerProbes:
             uncounted=tuple(sorted({pair for s in seen.values() for pair in s.uncounted})),
             on_cpu={pod: s.on_cpu for pod, s in seen.items() if s.on_cpu},
             not_ready=not_ready,
+            versions={pod: s.version for pod, s in seen.items() if s.version},
         )
 
     def refresh(self, key: str, uid: str) -> None:
@@ -239,6 +246,7 @@ class ServerProbes:
                     seen = replace(seen, answer=answer)
                     seen = replace(seen, uncounted=await self._uncounted(client, target, answer))
                     seen = replace(seen, on_cpu=await self._on_cpu(client, target, answer))
+                    seen = replace(seen, version=await self._version_of(client, target))
                 except UnusableError as error:
                     seen = replace(seen, unusable=str(error))
                 except FetchError as error:
@@ -280,6 +288,16 @@ class ServerProbes:
         except FetchError as error:
             _log.debug("no configuration of %s from %s: %s", model, target.server.pod, error)
             return None
+
+    async def _version_of(self, client: HttpClient, target: _Target) -> str:
+        """Returns the version of Triton, as in `_Seen`."""
+        if self._version is None or target.seen.version:
+            return target.seen.version
+        try:
+            return await self._version(client, target.server.address)
+        except FetchError as error:
+            _log.debug("no version from %s: %s", target.server.pod, error)
+            return ""
 
     def _record(self, target: _Target, server: RunningServer, changes: int, seen: _Seen) -> bool:
         """Stores what a server has answered; returns whether it differs from the last answers."""

@@ -1,4 +1,4 @@
-"""Reads Triton's repository index: the models of a server and their states."""
+"""Reads what a Triton server says of itself: its models and their states, and its version."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _MAX_NAME, _MAX_REASON = 256, 4096
 _IMPORT_FRAMES = re.compile(r"\n {0,8}<frozen [\w.]+>\(\d+\): \w+")
 """Python's own frames of an import, in the traceback of a model.py. The pattern takes linear time on any text."""
 READY = "READY"
+_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}[-+.\w]{0,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,18 @@ async def repository_index(client: HttpClient, address: str) -> IndexAnswer:
     body = await fetch(client, "POST", f"http://{address}/v2/repository/index", LIMITS)
     with client.taking_time():
         return parse(body)
+
+
+async def server_version(client: HttpClient, address: str) -> str:
+    """Returns the version of the server at `address` (host:port), e.g. 2.51.0. Raises FetchError."""
+    body = await fetch(client, "GET", f"http://{address}/v2", LIMITS)
+    try:
+        version = orjson.loads(body)["version"]
+        if _VERSION.fullmatch(version):
+            return str(version)
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise UnusableError("has no version of Triton")
 
 
 def parse(body: bytes) -> IndexAnswer:

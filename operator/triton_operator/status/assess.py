@@ -107,6 +107,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=facts.delivery
         ),
+        server_version=before.server_version if snapshot.servers.pending else _versions(snapshot),
         newer_template=decision.has_newer_template or None,
         replicas=len(living),
         ready_replicas=len(ready),
@@ -122,6 +123,10 @@ def _calibration(model: TritonModel, main: Group) -> CalibrationStatus | None:
     }
     template = (main.deployment or {}).get("spec", {}).get("template")
     return calibration.status(model.metadata.annotations.get(names.ANNOTATION_CALIBRATION), template, images)
+
+
+def _versions(snapshot: Snapshot) -> str:
+    return ", ".join(sorted({snapshot.servers.versions.get(p.name, "") for p in snapshot.pods if p.is_alive} - {""}))
 
 
 def _refusal(writes: Writes) -> Problem | None:

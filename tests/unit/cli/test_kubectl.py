@@ -169,6 +169,7 @@ STATUS = {
     "models": [{"name": "a", "version": "1", "state": "READY", "pods": "1/1"},
                {"name": "b", "state": "UNAVAILABLE", "reason": "no such file", "pods": "0/1"}],
     "image": {"reference": "r:1", "digest": gen.DIGEST, "delivery": "Copy"},
+    "serverVersion": "2.51.0",
     "entrypoint": "b",
     "endpoint": "http://detection.vision.svc:8000",
 }  # fmt: skip
@@ -203,6 +204,7 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "the operator hasn't processed the latest change of the spec yet" in lines
     assert f"image r:1 (Copy) {gen.DIGEST}" in lines
+    assert "Triton 2.51.0" in lines
     assert "b - UNAVAILABLE 0/1" in lines
     assert "THRESHOLD VALUE SINCE SOURCE" in lines
     assert "max-qps 80 2026-01-01T00:00:00Z max_qps" in lines

@@ -319,6 +319,35 @@ def test_asks_each_start_of_a_server_once_where_a_model_runs(sim: Simulation) ->
     assert set(questions) == {("pod:8000", "a")}
 
 
+def test_asks_each_start_of_a_server_once_for_its_version(sim: Simulation) -> None:
+    versions = ["", "2.51.0", "2.71.0"]
+
+    async def version(*_: object) -> str:
+        if text := versions.pop(0):
+            return text
+        raise UnusableError("has the HTTP status 403")
+
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, version=version)
+
+    async def polled(epoch: tuple[int, bool]) -> ServerAnswers:
+        polls, changed = sim.polls["pod"], sim.changed[KEY]
+        sim.probes.track(KEY, [server(epoch=epoch)])
+        await until(lambda: sim.polls["pod"] > polls and sim.changed[KEY] > changed)
+        return sim.probes.track(KEY, [server(epoch=epoch)])
+
+    async def scene() -> None:
+        refused = await polled((0, False))
+        assert (refused.versions, refused.indexes) == ({}, {"pod": READY.index})
+        assert (await polled((0, True))).versions == {"pod": "2.51.0"}
+        del sim.answers["pod"]
+        assert (await polled((0, False))).versions == {"pod": "2.51.0"}, "a server that hangs is the same server"
+        sim.answers["pod"] = READY
+        assert (await polled((1, False))).versions == {"pod": "2.71.0"}, "a restart may run another image"
+
+    sim.run(scene)
+    assert not versions
+
+
 def test_asks_a_server_whose_readiness_probe_has_failed(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "_LOADING_SECONDS", 0.01)
     questions, not_ready = list[tuple[str, str]](), True

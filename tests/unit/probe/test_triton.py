@@ -120,6 +120,27 @@ def test_limits_time_and_memory_for_a_misbehaving_server(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (160 << 10)
 
 
+@pytest.mark.parametrize(
+    ("body", "version"),
+    [
+        (b'{"name": "triton", "version": "2.51.0", "extensions": ["classification"]}', "2.51.0"),
+        (b'{"name": "triton", "version": "2.72.0dev"}', "2.72.0dev"),
+        *[(body, None) for body in (b"[]", b"{}", b"<html>", b"2", b'{"version": 2}', b'{"version": "2.5\\n"}')],
+        (b'{"version": "%s"}' % (b"2." * 99), None),
+    ],
+)
+def test_reads_the_version_of_a_server(body: bytes, version: str | None) -> None:
+    async def read(address: str) -> str:
+        return await triton.server_version(fetch.HttpClient(), address)
+
+    with bad_servers.server("127.0.0.1", bad_servers.answers(body), 0) as served:
+        if version is not None:
+            assert asyncio.run(read(served.address)) == version
+        else:
+            with pytest.raises(UnusableError, match=r"^has no version of Triton$"):
+                asyncio.run(read(served.address))
+
+
 def test_does_not_follow_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
     with bad_servers.server("127.0.0.1", bad_servers.answers(b'[{"name": "a"}]'), 0) as other:
         to = f"http://{other.address}/v2/repository/index"

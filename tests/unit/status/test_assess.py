@@ -337,6 +337,23 @@ def test_reports_the_digests_of_a_moving_tag() -> None:
     assert status.image.digest == f"{gen.DIGEST}, {other}"
 
 
+@pytest.mark.parametrize(
+    ("versions", "pending", "shown"),
+    [
+        ({"old": "2.51.0", "new": "2.51.0"}, False, "2.51.0"),
+        ({"old": "2.51.0", "new": "2.71.0"}, False, "2.51.0, 2.71.0"),
+        ({"old": "2.51.0", "gone": "2.40.0"}, False, "2.51.0"),
+        ({}, False, ""),
+        # After a restart of the operator.
+        ({}, True, "2.40.0"),
+    ],
+)
+def test_reports_the_versions_of_the_servers(versions: dict[str, str], pending: bool, shown: str) -> None:
+    before = TritonModelStatus(server_version="2.40.0")
+    pods = pod(name="old"), pod(name="new"), pod(gen.deleting, name="gone")
+    assert judge(*pods, before=before, versions=versions, pending=pending).server_version == shown
+
+
 def test_keeps_the_entrypoint_after_its_pod_is_gone() -> None:
     before = judge(pod(gen.checked(gen.report("a", "b", entrypoint="b"))))
     assert judge(replicas=1, before=before).entrypoint == "b"
