@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
 # Builds changed images and installs the operator in the cluster of .cache/kubeconfig, as a user would.
 # Copies the dev overlays to local overlays with digests in place of the tag, so that a new build causes a rollout.
+#
+# Environment variables:
+#   SERVER_IMAGE  the server image of the sample and of the tests: on this machine  (built from model_images/server)
 . "$(dirname "$0")/lib.sh"
 
 operator=$(hack/image.sh operator .)
-server=$(hack/image.sh server model_images/server)
+if [ -n "${SERVER_IMAGE:-}" ]; then
+  server=$(echo "FROM $SERVER_IMAGE" | TAG=other hack/image.sh server -)
+else
+  server=$(hack/image.sh server model_images/server)
+fi
 detection=$(hack/image.sh detection model_images/detection)
 hack/cluster.sh mirror
 
