@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from google.protobuf import text_format
+from PIL import Image
 from tritonclient.grpc import model_config_pb2
 
 from kubectl_triton.trial import requests
@@ -43,6 +46,22 @@ def test_texts_have_several_values_and_sizes():
     first = made(config(TEXTS), next(iter(requests.choices(config(TEXTS)))))
     assert [tensor.values.shape for tensor in first.inputs] == [(1,), (8,)]
     assert first.inputs[0].values.tolist() == [b""]
+
+
+def test_texts_are_empty_a_number_words_json_and_a_picture():
+    sent = [made(config(TEXTS), choice).inputs[0].values.item() for choice in requests.choices(config(TEXTS))]
+    *texts, picture = sent[:5]
+    assert texts == [b"", b"1", b"some text", b"{}"]
+    with Image.open(io.BytesIO(picture)) as read:
+        assert (read.format, read.size) == ("PNG", (8, 8))
+    assert len(picture) < 100
+
+
+def test_variable_dimensions_are_8_1_and_32():
+    model = config(NUMBERS.replace("2, 3", "-1, 3, -1"))
+    shapes = [made(model, choice).inputs[0].values.shape for choice in requests.choices(model)]
+    assert list(dict.fromkeys(shapes)) == [(1, 8, 3, 8), (1, 1, 3, 1), (1, 32, 3, 32)]
+    assert len(shapes) == 9
 
 
 def test_optional_inputs_are_left_out_together_and_alone():
