@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from kubectl_triton.trial import run as trial
-from kubectl_triton.trial.outcome import Outcome, Output
+from kubectl_triton.trial.outcome import Outcome, Output, Target
+from kubectl_triton.trial.requests import Request
 from kubectl_triton.trial.sender import GoneError
 
 NUMBERS = 'input [{name: "X", data_type: TYPE_FP32, dims: [2]}] output [{name: "Y", data_type: TYPE_FP32, dims: [2]}]'
@@ -22,13 +25,19 @@ FAILS = Outcome(error="Failed to process the request(s) for model 'a_0', message
 
 
 class Server:
-    """Stands for the Sender. Each model has one outcome for all requests; `ends` is the call at which it ends."""
+    """Stands for the Sender. Each model has one outcome for all requests; `ends` is the call at which it ends.
+
+    - `late_at`: which send isn't answered, from 1; 0 for none.
+    - `sent`: target, requests and seconds of each send.
+    """
 
     def __init__(self, configs: dict[str, str], outcomes: dict[str, Outcome] | None = None) -> None:
         self.configs = {name: text_format.Parse(text, model_config_pb2.ModelConfig()) for name, text in configs.items()}
         self.outcomes = outcomes or {}
         self.ends = self.unload_says = self.load_says = ""
         self.calls: list[str] = []
+        self.late_at = 0
+        self.sent: list[tuple[Target, list[Request], float]] = []
 
     def __call__(self, _address: str) -> Server:
         return self
@@ -49,6 +58,9 @@ class Server:
 
     def send(self, target, requests, seconds):
         self._call(f"send {target.model}")
+        self.sent.append((target, requests, seconds))
+        if len(self.sent) == self.late_at:
+            return [LATE] * len(requests)
         return [self.outcomes.get(target.model, GOOD)] * len(requests)
 
     def cancel(self, target, request, seconds):
@@ -84,6 +96,61 @@ def test_a_good_model_is_loaded_again_and_has_no_finding(judged):
     assert server.calls[-4:] == ["unload a", "load a", "send a", "close"]
 
 
+def test_each_model_is_loaded_again_but_ensembles_which_have_no_program(judged):
+    server = Server({"whole": ENSEMBLE, "a": NUMBERS, "b": NUMBERS})
+    assert judged(server) == []
+    changes = [call for call in server.calls if call.startswith(("unload", "load"))]
+    assert changes == ["unload a", "load a", "unload b", "load b"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "decoupled", "count"), [(0.001, False, 16), (2.0, False, 4), (9.0, False, 2), (0.001, True, 4)]
+)
+def test_requests_are_sent_at_once_but_fewer_to_slow_models_and_streams(judged, seconds, decoupled, count):
+    text = NUMBERS + " model_transaction_policy { decoupled: true }" * decoupled
+    server = Server({"a": text}, {"a": replace(GOOD, seconds=seconds)})
+    assert judged(server, reloads=False) == []
+    assert max(len(requests) for _, requests, _ in server.sent) == count
+
+
+def test_batches_and_requests_without_optional_inputs_are_sent(judged):
+    text = 'input [{name: "O", data_type: TYPE_FP32, dims: [1], optional: true}] max_batch_size: 4 ' + NUMBERS
+    server = Server({"a": text.replace("dims: [2]", "dims: [-1]")}, {"a": Outcome(error="refused")})
+    judged(server, reloads=False)
+    absent = [request.words for _, (request, *_), _ in server.sent if "without" in request.words]
+    assert absent == ["zeros, 8 in each variable dimension, batch size 1, without O"]
+    server = Server({"a": text}, {"a": Outcome(((Output("Y", "FP32", (1, 2)),),), seconds=0.001)})
+    judged(server, reloads=False)
+    forms = [request.words for _, (request, *rest), _ in server.sent if not rest][-3:]
+    assert forms == ["zeros, batch size 1, without O", "zeros, batch size 2", "zeros, batch size 4"]
+
+
+def test_two_sequences_are_sent_at_once_and_one_of_a_single_request(judged):
+    both = threading.Barrier(2)
+
+    class Slots(Server):
+        def send(self, target, requests, seconds):
+            if (turn := requests[0].turn) and turn.number in (1, 2):
+                both.wait(10)  # raises if one sequence waits for the end of the other
+            return super().send(target, requests, seconds)
+
+    server = Slots({"a": NUMBERS + " sequence_batching {}"})
+    assert judged(server, reloads=False) == []
+    turns = {number: [(t.start, t.end) for _, [r], _ in server.sent if (t := r.turn) and t.number == number]
+             for number in (1, 2, 3)}  # fmt: skip
+    three = [(True, False), (False, False), (False, True)]
+    assert turns == {1: three, 2: three, 3: [(True, True)]}
+
+
+def test_a_decoupled_model_gets_streams_which_must_end(judged):
+    text = NUMBERS + " model_transaction_policy { decoupled: true }"
+    server = Server({"a": text, "b": NUMBERS})
+    assert judged(server) == []
+    assert {(target.model, target.streams) for target, *_ in server.sent} == {("a", True), ("b", False)}
+    (finding,) = judged(Server({"a": text}, {"a": replace(LATE, responses=GOOD.responses)}))
+    assert finding.startswith("a: error TR906: 1 of 1 requests (zeros): its stream has not ended: no response was the")
+
+
 @pytest.mark.parametrize(
     ("outcome", "plan", "expected"),
     [
@@ -106,6 +173,25 @@ def test_a_model_that_does_not_answer_gets_no_more_requests_and_is_not_unloaded(
     assert server.calls.count("send a") == 1
     assert "unload a" not in server.calls
     assert "unload b" in server.calls
+
+
+@pytest.mark.parametrize("late_at", range(1, 9))
+def test_after_a_request_that_is_not_answered_a_model_gets_no_others(judged, late_at):
+    """The first ones have values, then one has no optional input, two have batches, one is sent at once, one again."""
+    text = NUMBERS.replace("dims: [2]}]", "dims: [2], optional: true}]", 1) + " max_batch_size: 4"
+    server = Server({"a": text}, {"a": replace(SLOW, responses=((Output("Y", "FP32", (1, 2)),),))})
+    server.late_at = late_at
+    assert [finding for finding in judged(server) if "TR906" in finding]
+    assert server.calls.count("send a") == late_at
+    assert "cancel a" not in server.calls
+    assert ("unload a" in server.calls) is (late_at == 8)
+
+
+def test_a_request_may_take_the_seconds_of_the_plan(judged):
+    server = Server({"a": NUMBERS})
+    judged(server, seconds=7.0)
+    assert {seconds for *_, seconds in server.sent} == {7.0}
+    assert trial.Plan([]).seconds == 20
 
 
 def test_a_model_that_is_not_unloaded_is_a_warning(judged):
@@ -146,6 +232,24 @@ def test_only_slow_models_get_requests_that_are_cancelled(judged):
     assert "cancel a" not in fast.calls
 
 
+def test_one_more_is_sent_after_a_cancelled_request_and_after_one_that_timed_out(judged):
+    server = Server({"a": NUMBERS}, {"a": SLOW})
+    assert judged(server) == []
+    assert server.calls[-6:] == ["send a", "cancel a", "send a", "send a", "send a", "close"]
+    assert [seconds for *_, seconds in server.sent[-3:]] == [20, SLOW.seconds / 2, 20]
+
+
+def test_a_failure_after_a_cancelled_request_is_an_error(judged):
+    class Spoilt(Server):
+        def cancel(self, target, request, seconds):
+            self.outcomes = {"a": FAILS}
+
+    (finding,) = judged(Spoilt({"a": NUMBERS}, {"a": SLOW}))
+    assert finding == (
+        "a/1/model.py:7: error TR904: each request (zeros, after a cancelled one): fails: ValueError: no"
+    )
+
+
 def test_a_model_without_values_is_a_note(judged):
     text = 'input [{name: "X", data_type: TYPE_INT32, dims: [1], is_shape_tensor: true}]'
     (finding,) = judged(Server({"a": text}), reloads=False)
@@ -170,6 +274,16 @@ def test_a_file_of_a_user_goes_to_its_model(judged, files, expected):
     server = Server({"a": NUMBERS, "b": NUMBERS})
     found = judged(server, files=files, reloads=False)
     assert [text.replace(" error TR910: the requests of in.json: can't be sent:", "") for text in found] == expected
+
+
+def test_the_values_of_a_user_and_the_health_request_are_sent_first(judged):
+    body = json.dumps({"inputs": [{"name": "X", "datatype": "FP32", "shape": [2], "data": [3, 4]}]}).encode()
+    server = Server({"a": NUMBERS})
+    judged(server, files={"": ("in.json", INPUTS)}, health={"a": ("a/health.json", body)}, reloads=False)
+    assert [requests[0].words for _, requests, _ in server.sent[:3]] == [
+        "the values of in.json, entry 1", "the body in a/health.json", "zeros",
+    ]  # fmt: skip
+    assert [requests[0].inputs[0].values.tolist() for _, requests, _ in server.sent[:2]] == [[1, 2], [3, 4]]
 
 
 def test_a_health_request_that_fails_is_an_error(judged):
