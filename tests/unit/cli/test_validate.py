@@ -240,6 +240,32 @@ def test_prints_json(bad):
     assert (finding["code"], finding["file"], finding["line"]) == ("TR306", "pre/1/model.py", 15)
 
 
+def test_json_has_these_keys_and_no_others(bad):
+    document = json.loads(run(bad, "--format", "json").stdout)
+    assert list(document) == ["target", "platform", "ok", "models", "counts", "findings"]
+    assert document["counts"] == {"error": 1, "warning": 0, "note": 0}
+    assert document["platform"] is None
+    (finding,) = document["findings"]
+    assert list(finding) == ["code", "severity", "file", "line", "column", "message", "remedy"]
+    line = (bad / finding["file"]).read_text().splitlines()[finding["line"] - 1]
+    assert line[finding["column"] - 1 :].startswith('"SHAPE"')
+    assert finding["severity"] == "error"
+    assert str(bad) not in "".join((finding["file"], finding["message"], finding["remedy"]))
+
+
+def test_json_names_fields_and_options_and_has_null_for_no_place(tmp_path):
+    root = FAULTY["no version directory"].write(tmp_path / "models")
+    args = '{args: ["--http-thread-count=ten"]}'
+    spec = settings(tmp_path, f"[{{name: {next(root.iterdir()).name}, config: {{max_batch_size: -1}}}}]", args)
+    result = run(root, "--spec", spec, "--server-arg=--pinned-memory-pool-byte-size=256Mi", "--format", "json")
+    places = {finding["code"]: finding for finding in json.loads(result.stdout)["findings"]}
+    files = {code: places[code]["file"] for code in ("TR108", "TR201", "TR519", "TR520")}
+    assert files["TR108"].startswith("spec.models[")
+    assert (files["TR519"], files["TR520"]) == ("spec.server.args[0]", "--server-arg")
+    assert {(finding["line"], finding["column"]) for code, finding in places.items() if code in files} == {(None, None)}
+    assert (root / files["TR201"]).is_dir()
+
+
 @pytest.mark.parametrize(
     "name",
     ["misspelled output in model.py", "no version directory", "misspelled entrypoint", "value not in UTF-8"],
@@ -266,6 +292,7 @@ def test_prints_valid_sarif(tmp_path, name):
         (location,) = result["locations"]
         place = location["physicalLocation"]
         assert place["artifactLocation"]["uri"]
+        assert place["artifactLocation"]["uriBaseId"] == "REPOSITORY"
         assert " " not in place["artifactLocation"]["uri"]
         assert all(value >= 1 for value in place.get("region", {"startLine": 1}).values())
 
@@ -442,9 +469,10 @@ def test_prefixes_sarif_paths_with_the_base(bad):
     assert location["physicalLocation"]["artifactLocation"] == {"uri": "deploy/models/pre/1/model.py"}
 
 
-def test_reports_missing_docker(monkeypatch):
+@pytest.mark.parametrize("options", [[], ["--with-server=cluster"]])
+def test_reports_missing_docker(monkeypatch, options):
     monkeypatch.setenv("PATH", "")
-    result = run("registry.example.com/models:1")
+    result = run("registry.example.com/models:1", *options)
     assert result.exit_code == 2
     assert "neither a directory, nor a file, nor an image: docker can't be run" in result.output
 
