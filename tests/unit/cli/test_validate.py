@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,8 +20,10 @@ from click.testing import CliRunner, Result
 from corpus.faults import FAULTS
 from corpus.good import BY_NAME, GOOD
 from kubectl_triton.main import main
-from kubectl_triton.validate import budget, images
+from kubectl_triton.trial import run as trial
+from kubectl_triton.validate import budget, images, tritonserver, with_server
 from triton_repository_check.check_table import CODES
+from triton_repository_check.findings import Finding, Severity
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "operator")}
 FAULTY = {fault.name: fault for fault in FAULTS}
@@ -529,3 +533,105 @@ def test_says_that_the_cpu_time_is_used_up(monkeypatch, tmp_path):
     monkeypatch.setattr(budget, "limited", limited)
     result = run(tmp_path)
     assert (result.exit_code, "not finished after 300 s of CPU time" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+def test_without_a_server_no_code_of_the_models_runs(tmp_path, good, form):
+    for program in good.rglob("*.py"):
+        program.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n" + program.read_text())
+    assert run(good, "--format", form).exit_code == 0
+    assert not (tmp_path / "ran").exists()
+
+
+FAILURE = Finding(
+    "TR904", Severity.ERROR, "pre/1/model.py", 7, None, "each request (zeros): fails", "correct the model"
+)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Makes --with-server find a server that is ready, and each request fail. Returns what it was told: Run, Plan."""
+    told: list[Any] = []
+
+    @contextlib.contextmanager
+    def started(_root: Path, _expected: Any, run: with_server.Run, _configs: Any) -> Iterator[tritonserver.Start]:
+        told.append(run)
+        yield tritonserver.Start(True, False, (), "", "127.0.0.1:8000", "", "127.0.0.1:8001")
+
+    def requests(_address: str, plan: trial.Plan, say: trial.Say) -> list[Finding]:
+        told.append(plan)
+        say("sends requests to detect")
+        return [FAILURE]
+
+    monkeypatch.setattr(with_server, "_started", started)
+    monkeypatch.setattr(trial, "run", requests)
+    return told
+
+
+def test_the_server_gets_the_options_of_the_command(good, served):
+    assert run(good, "--with-server").exit_code == 1
+    (start, plan) = served
+    assert (start.image, start.seconds) == (tritonserver.IMAGE, 120)
+    assert (plan.seconds, plan.load_seconds, plan.each_step) == (20, 120, False)
+    assert plan.models == ["detect", "net", "post", "pre"]
+    options = "--server-image=other:1", "--seconds=9", "--request-seconds=7", "--each-step"
+    assert run(good, "--with-server", *options).exit_code == 1
+    (start, plan) = served[2:]
+    assert (start.image, start.seconds) == ("other:1", 9)
+    assert (plan.seconds, plan.load_seconds, plan.each_step) == (7, 9, True)
+
+
+def test_the_image_of_the_spec_is_that_of_the_server(tmp_path, good, served):
+    run(good, "--with-server", "--spec", settings(tmp_path, "[]", "{image: mine:2}"))
+    assert served[0].image == "mine:2"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "options", "model"),
+    [("", [], ""), ("", ["--entrypoint=detect"], "detect"), ("pre=", ["--entrypoint=detect"], "pre")],
+)
+def test_a_file_with_inputs_is_for_its_model_or_the_entrypoint(tmp_path, good, served, prefix, options, model):
+    values = tmp_path / "in.json"
+    values.write_text('{"data": []}')
+    run(good, "--with-server", f"--input-data={prefix}{values}", *options)
+    assert served[1].files == {model: (str(values), b'{"data": []}')}
+
+
+def test_a_file_with_inputs_that_is_not_there_is_told_before_a_server_starts(good, served):
+    result = run(good, "--with-server", "--input-data=none.json")
+    assert (result.exit_code, served) == (2, [])
+    assert "--input-data: none.json can't be read: No such file or directory" in result.output
+
+
+def test_the_health_request_of_the_spec_and_each_health_json_are_sent(tmp_path, good, served):
+    for path in ("pre/health.json", "net/health.json", "net/other.json"):
+        (good / path).write_text(path)
+    run(good, "--with-server")
+    assert served[1].health == {
+        name: (f"{name}/health.json", f"{name}/health.json".encode()) for name in ("pre", "net")
+    }
+    spec = tmp_path / "model.yaml"
+    spec.write_text(
+        "{kind: TritonModel, metadata: {name: x}, spec: {modelImage: {reference: r}, entrypoint: net, "
+        "healthRequest: {file: net/other.json}}}"
+    )
+    run(good, "--with-server", "--spec", spec)
+    assert served[3].health["net"] == ("net/other.json", b"net/other.json")
+    assert served[3].health["pre"] == ("pre/health.json", b"pre/health.json")
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+def test_findings_of_the_server_are_as_the_others_and_progress_is_no_output(good, served, form):
+    result = run(good, "--with-server", "--format", form)
+    assert result.exit_code == 1
+    assert result.stderr == "sends requests to detect\n"
+    if form == "text":
+        assert result.stdout == f"{FAILURE}\n{good}: 4 models, 1 error, 0 warnings, 0 notes\n"
+    elif form == "json":
+        assert [finding["code"] for finding in json.loads(result.stdout)["findings"]] == ["TR904"]
+    else:
+        (sent,) = json.loads(result.stdout)["runs"]
+        assert sent["tool"]["driver"]["rules"] == [
+            {"id": "TR904", "shortDescription": {"text": with_server.CODES["TR904"]}}
+        ]
+        assert sent["results"][0]["locations"][0]["physicalLocation"]["region"] == {"startLine": 7}
