@@ -83,6 +83,17 @@ class TestFindings:
             ".: error TR901: tritonserver rejects 'gone': so",
         ]
 
+    def test_names_the_line_of_the_program_that_the_server_names(self):
+        log = (
+            HEAD + "E1121 16:32:50.932273 1 model_lifecycle.cc:642] \"failed to load 'pre' version 1: Internal: "
+            "ValueError: bad\\n\\nAt:\\n  /usr/lib/python3/json.py(3): loads\\n"
+            '  /models/pre/1/model.py(7): initialize\\n"'
+        )
+        (finding,) = findings(Start(False, False, refusals(log), log), ["pre"], "image")
+        assert str(finding) == (
+            "pre/1/model.py:7: error TR901: tritonserver rejects 'pre': Internal: ValueError: bad — correct this line"
+        )
+
     @pytest.mark.parametrize(("ended", "words"), [(True, "exited"), (False, "isn't ready after 5 s")])
     def test_reports_a_server_that_is_neither_ready_nor_refused(self, ended, words):
         (finding,) = findings(Start(False, ended, (), "first\nlast words\n\n"), [], "image", 5)
