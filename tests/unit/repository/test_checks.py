@@ -605,6 +605,14 @@ def test_each_code_is_listed_where_it_is_produced_and_tested():
     assert {code for code in everything if code not in tests} == set()
 
 
+GONE = {"TR308", "TR315", "TR317", "TR322", "TR323", "TR324", "TR325", "TR326"}
+"""Codes of rules that were removed. Users have them in the settings of their code hosts."""
+
+
+def test_the_code_of_a_removed_rule_gets_no_other_meaning():
+    assert GONE.isdisjoint({*CODES, *server_args.CODES, *with_server.CODES})
+
+
 def test_the_table_has_the_checks_of_each_file_of_rules():
     names = [path.stem for path in Path(inspect.getfile(rules)).parent.glob("[a-z]*.py")]
     files = [importlib.import_module(f"{rules.__name__}.{name}") for name in names]
