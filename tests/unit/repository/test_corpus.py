@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from corpus.faults import FAULTS, Fault
 from corpus.good import GOOD, Good
 from corpus.legal import LEGAL, Legal
+from kubectl_triton.validate import tritonserver
 from triton_repository_check.check_table import judge
 from triton_repository_check.findings import Severity
 from triton_repository_check.load import load
@@ -16,6 +20,15 @@ def test_corpus_is_large_and_has_unique_names():
     assert len(GOOD) >= 10
     assert len(FAULTS) >= 60
     assert len({case.name for case in (*FAULTS, *LEGAL, *GOOD)}) == len(FAULTS) + len(LEGAL) + len(GOOD)
+
+
+def test_the_server_has_a_verdict_about_each_repository_and_serves_those_without_a_fault():
+    """The figures of docs/validate.md, from the last run of `make corpus`."""
+    verdicts = json.loads((Path(__file__).parents[2] / "corpus/verdicts.json").read_text())
+    for part, cases in (("good", GOOD), ("legal", LEGAL), ("faults", FAULTS)):
+        assert verdicts[part].keys() == {case.name for case in cases}
+    assert {row["when"] for part in ("good", "legal") for row in verdicts[part].values()} == {"never"}
+    assert verdicts["image"] == tritonserver.IMAGE
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
