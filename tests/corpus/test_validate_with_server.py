@@ -147,3 +147,59 @@ def test_reports_a_server_that_hangs(tmp_path):
     result = run(root, "--with-server", "--seconds", "8")
     assert "TR204" in result.stdout
     assert ".: error TR902: tritonserver isn't ready after 8 s" in result.stdout
+
+
+FORGETS = """
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    broken = False
+
+    def execute(self, requests):
+        if self.broken:
+            raise ValueError("a cancelled request left its mark")
+        for _ in range(4):
+            time.sleep(0.1)
+            self.broken = self.broken or any(request.is_cancelled() for request in requests)
+        values = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value)]) for value in values]
+"""
+CONFIG = """\
+backend: "python"
+input [{ name: "IN" data_type: TYPE_FP32 dims: [4] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [4] }]
+instance_group [{ kind: KIND_CPU }]
+"""
+WARMUP = """\
+model_warmup [{
+  name: "zeros"
+  batch_size: 1
+  inputs { key: "IN" value: { data_type: TYPE_FP32 dims: [4] zero_data: true } }
+}]
+"""
+
+
+def only_model(root: Path, program: str, more: str = "") -> Path:
+    (root / "models/net/1").mkdir(parents=True)
+    root.chmod(0o755)
+    (root / "models/net/config.pbtxt").write_text(CONFIG + more)
+    (root / "models/net/1/model.py").write_text(program)
+    return root / "models"
+
+
+def test_a_request_after_a_cancelled_one_shows_what_that_left(tmp_path):
+    result = run(only_model(tmp_path, FORGETS), "--with-server")
+    assert result.exit_code == 1
+    assert "error TR904: each request (zeros, after a cancelled one): fails: ValueError: a cancelled" in result.stdout
+
+
+def test_the_server_sends_the_samples_of_a_warm_up_when_it_loads_a_model(tmp_path):
+    """A server of 2024 may also end (TR902) by a sample that fails."""
+    program = FORGETS.replace("broken = False", "broken = True")
+    result = run(only_model(tmp_path, program, WARMUP), "--with-server")
+    assert result.exit_code == 1
+    assert "error TR901: tritonserver rejects 'net'" in result.stdout or "error TR902: " in result.stdout
+    assert "TR904" not in result.stdout, "no request of ours was the first"
