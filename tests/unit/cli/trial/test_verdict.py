@@ -65,6 +65,7 @@ ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
         # A model may refuse values by an error of its own.
         (TEXTS, [sent(GOOD), sent(OWN)], [("TR908", NOTE)]),
         (TEXTS, [sent(OWN), sent(OWN)], [("TR908", WARNING)]),
+        (NUMBERS, [sent(OWN), sent(OWN)], [("TR908", ERROR)]),
         (TEXTS, [sent(GOOD), sent(OWN, Step.FORM)], [("TR908", WARNING)]),
         (TEXTS, [sent(GOOD), sent(OWN, Step.AGAIN)], [("TR908", ERROR)]),
         (TEXTS, [sent(GOOD), sent(OWN, real=True)], [("TR908", ERROR)]),
