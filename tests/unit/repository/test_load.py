@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from corpus.good import GOOD
+from support import onnx_file
 from support.mutations import edit, folder, forbid, move, remove, write
+from triton_repository_check.check_table import judge
 from triton_repository_check.load import MAX_CONFIG, MAX_SOURCE, load
 from triton_repository_check.rules.base import MAX_FINDINGS
-from unit.repository.gen import MODEL_PY, PRE, brief, findings, good
+from unit.repository.gen import MODEL_PY, NETWORK, PRE, brief, findings, good
 
 
 @pytest.fixture
@@ -204,6 +210,93 @@ def test_does_not_open_special_files(tmp_path, path):
     assert brief(findings(root)) == [f"error TR002 {path}"]
 
 
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of all files that the check opens."""
+    paths: list[str] = []
+
+    def remember(path: str, *arguments: int) -> int:
+        paths.append(path)
+        return opens(path, *arguments)
+
+    opens = os.open
+    monkeypatch.setattr("os.open", remember)
+    return paths
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(path.parent):  # the path of a socket must be short
+        server.bind(path.name)
+
+
+def make_device(path: Path) -> None:
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+    except PermissionError:
+        pytest.skip("only root can make devices")
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_socket, make_device])
+def test_never_opens_a_special_file(tmp_path, opened, make):
+    """Whatever the file is for: a configuration, a model, labels, a warm-up, or an environment of Python."""
+    for good_one in GOOD:
+        root = good_one.write(tmp_path / good_one.name)
+        for path in sorted(path for path in root.rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            path.unlink()
+            make(path)
+            opened.clear()
+            repository, found = load(root, measured=True)
+            judge(repository, found, good_one.expected)
+            assert str(path) not in opened
+            path.unlink()
+            path.write_bytes(content)
+    assert opened
+
+
+def test_opens_only_files_of_the_repository(tmp_path, opened):
+    """Also if a link or a name in config.pbtxt leads out of it."""
+    (tmp_path / "secret").write_text("secret_of_another")
+    root = good(
+        tmp_path / "models",
+        edit("net/config.pbtxt", "dims: [ 100, 6 ]", 'dims: [ 100, 6 ] label_filename: "../../secret"'),
+        write("pre/config.pbtxt", PRE + 'default_model_filename: "../../../secret"\n'),
+        folder("net/warmup"),
+    )
+    for link in ("net/1/model.plan", "net/warmup/x", "detect/health.json"):
+        (root / link).symlink_to(tmp_path / "secret")
+    (root / "other").symlink_to("..")
+    load(root, measured=True, request="detect/health.json")
+    assert str(root / "net/config.pbtxt") in opened
+    assert [path for path in opened if not Path(path).resolve().is_relative_to(root)] == []
+
+
+def test_changes_nothing(tmp_path):
+    def state() -> list[tuple[str, int, int]]:
+        every = [(path, path.lstat()) for path in sorted(tmp_path.rglob("*"))]
+        return [(str(path), status.st_size, status.st_mtime_ns) for path, status in every]
+
+    for good_one in GOOD:
+        root = good_one.write(tmp_path / good_one.name)
+        before = state()
+        judge(*load(root, measured=True), good_one.expected)
+        assert state() == before
+
+
+@pytest.mark.parametrize(("path", "max_bytes"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_SOURCE)])
+def test_checks_files_of_the_largest_size(tmp_path, path, max_bytes):
+    """The fault at the end shows that all of it is read."""
+    root = good(tmp_path)
+    fault = {"net/config.pbtxt": b"\nknd: 1\n", "pre/1/model.py": b"\ndef f(:\n"}[path]
+    start = (root / path).read_bytes() + b"#"
+    write(path, start.ljust(max_bytes - len(fault), b"#") + fault)(root)
+    assert [f.code for f in findings(root)] == [{"net/config.pbtxt": "TR102", "pre/1/model.py": "TR301"}[path]]
+
+
 @pytest.mark.parametrize(("path", "max_bytes"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_SOURCE)])
 def test_warns_about_files_that_are_too_large(tmp_path, path, max_bytes):
     """It isn't an error, because Triton has no limit."""
@@ -219,12 +312,40 @@ def test_warns_about_a_configuration_with_too_many_values(tmp_path):
     assert "has more than 260000 values" in reported[0].message
 
 
+def test_a_list_counts_only_its_different_numbers(tmp_path):
+    dims = ", ".join(["1", "2"] * 200_000)
+    root = good(tmp_path, edit("net/config.pbtxt", "dims: [ 100, 6 ]", f"dims: [ {dims} ]"))
+    assert "TR005" not in {f.code for f in findings(root)}
+
+
+@pytest.mark.parametrize(("fields", "told"), [(50, []), (51, ["warning TR005 net/1/model.onnx"])])
+def test_warns_about_an_onnx_file_with_too_many_fields(tmp_path, monkeypatch, fields, told):
+    counted: list[int] = []
+    monkeypatch.setattr("triton_repository_check.onnx._Source.count", lambda _: counted.append(1))
+    load(good(tmp_path / "first"))
+    monkeypatch.undo()
+    monkeypatch.setattr("triton_repository_check.onnx.MAX_FIELDS", 50)
+    more = onnx_file.number(5, 1) * (fields - len(counted))
+    assert brief(findings(good(tmp_path / "second", write("net/1/model.onnx", NETWORK + more)))) == told
+
+
 def test_limits_the_findings_of_a_check(tmp_path):
     """A million findings take a minute and a gigabyte."""
     root = good(tmp_path, edit("net/config.pbtxt", "dynamic_batching", "output{}" * 100_000 + " dynamic_batching"))
     codes = Counter(f.code for f in findings(root) if f.file == "net/config.pbtxt")
     assert codes["TR115"] == MAX_FINDINGS
     assert len(codes) > 1
+
+
+def test_the_findings_of_a_check_are_limited_for_each_model(tmp_path):
+    many = "output{}" * 2000
+    root = good(
+        tmp_path,
+        edit("net/config.pbtxt", "dynamic_batching", many + " dynamic_batching"),
+        edit("pre/config.pbtxt", "instance_group", many + " instance_group"),
+    )
+    models = Counter(f.model for f in findings(root) if f.code == "TR115")
+    assert models == {"net": MAX_FINDINGS, "pre": MAX_FINDINGS}
 
 
 def test_accepts_windows_line_endings(tmp_path):
