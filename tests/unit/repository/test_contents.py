@@ -9,12 +9,18 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections import Counter
 from pathlib import Path
+from typing import IO
 
 import pytest
 
+from support import onnx_file
 from support.mutations import write
+from triton_repository_check.check_table import judge
 from triton_repository_check.contents import read
+from triton_repository_check.files import Directory
+from triton_repository_check.load import load
 from unit.repository.gen import findings
 
 FILES = Path(__file__).parent / "model_files"
@@ -218,3 +224,59 @@ def test_judges_no_model_of_vllm_that_is_no_text(tmp_path, value):
     write("m/1/model.json", json.dumps({"model": value, "dtype": "auto"}))(tmp_path)
     write("m/config.pbtxt", 'backend: "vllm"\n')(tmp_path)
     assert [str(finding) for finding in findings(tmp_path) if "TR802" in str(finding)] == []
+
+
+class Counting(Directory):
+    """A repository that counts the bytes that are read of each file."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.counts: Counter[str] = Counter()
+
+    def open(self, path: str) -> IO[bytes]:
+        counts, name = self.counts, Path(path).name
+
+        class Counted(io.BufferedReader):
+            def read(self, size: int | None = -1) -> bytes:
+                content = super().read(size)
+                counts[name] += len(content)
+                return content
+
+        self.counts[name] += 0
+        return Counted(super().open(path))  # type: ignore[type-var]
+
+
+WEIGHTS = bytes(8 * 2**20)
+
+
+def torch_file() -> bytes:
+    content = io.BytesIO(SCRIPT)
+    with zipfile.ZipFile(content, "a") as file:
+        file.writestr("script/data/weights", WEIGHTS)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "most"),
+    [
+        ('backend: "tensorrt"', {"model.plan": b"ftrt" + WEIGHTS}, {"model.plan": 64}),
+        ('backend: "pytorch"', {"model.pt": torch_file()}, {"model.pt": 2**18}),
+        ('backend: "openvino"', {"model.xml": XML, "model.bin": WEIGHTS}, {"model.xml": len(XML)}),
+        ('backend: "onnxruntime"', {"model.onnx": onnx_file.model([], [], [], [onnx_file.block(9, WEIGHTS)])},
+         {"model.onnx": 200}),
+        ('backend: "onnxruntime"', {"model.onnx": onnx_file.model([], [], [], [onnx_file.external_weight("w", "weights")]),
+                         "weights": WEIGHTS}, {"model.onnx": 200}),
+        ('platform: "tensorflow_savedmodel"',
+         {"model.savedmodel/saved_model.pb": b"x", "model.savedmodel/variables/weights": WEIGHTS}, {}),
+    ],
+    ids=["tensorrt", "pytorch", "openvino", "onnx", "external weights", "tensorflow"],
+)  # fmt: skip
+def test_reads_no_weights(tmp_path, config, files, most):
+    for name, content in files.items():
+        write(f"m/1/{name}", content)(tmp_path)
+    write("m/config.pbtxt", f"{config}\n{TORCH}")(tmp_path)
+    store = Counting(tmp_path)
+    judge(*load(store))
+    counts = {name: count for name, count in store.counts.items() if name != "config.pbtxt"}
+    assert counts.keys() == most.keys()
+    assert {name: count for name, count in counts.items() if not 0 < count <= most[name]} == {}
