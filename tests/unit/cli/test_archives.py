@@ -156,6 +156,13 @@ def test_the_only_image_is_judged_for_any_platform(tmp_path: Path, layout: Layou
     assert "only for linux/arm64" in validate(image, "--platform", "linux/amd64").stderr
 
 
+@pytest.mark.parametrize("platform", [{"os": "windows", "architecture": "amd64"}, {"os": "linux", "architecture": "x"}])
+def test_the_only_image_is_judged_whatever_its_platform_is(tmp_path: Path, layout: Layout, platform: Json) -> None:
+    name = f"{platform['os']}/{platform['architecture']}"
+    assert judged(layout.written(tmp_path / "image.tar", layout.image(platform, "m"))) == ("m", name)
+    assert judged(saved(tmp_path / "saved.tar", ("m", platform))) == ("m", name)
+
+
 def test_the_usual_platform_is_not_named(tmp_path: Path, layout: Layout) -> None:
     image = layout.written(tmp_path / "image.tar", layout.image(AMD64, "amd", listed=False))
     assert judged(image) == ("amd", None)
@@ -213,6 +220,18 @@ OTHERS: dict[str, tuple[tuple[str, ...], str]] = {
         ("application/vnd.oci.empty.v1+json", "application/spdx+json", "application/spdx+json"),
         "is an SBOM (application/spdx+json)",
     ),
+    "other SBOM": (
+        ("application/vnd.oci.empty.v1+json", "application/vnd.cyclonedx+json", "application/vnd.cyclonedx+json"),
+        "is an SBOM (application/vnd.cyclonedx+json)",
+    ),
+    "other signature": (
+        ("application/vnd.cncf.notary.signature", "application/jose+json"),
+        "is a signature (application/vnd.cncf.notary.signature)",
+    ),
+    "attestation": (
+        (f"{OCI}config.v1+json", "application/vnd.in-toto+json"),
+        "is an attestation (application/vnd.in-toto+json)",
+    ),
     "unknown artifact": (
         ("application/vnd.oci.empty.v1+json", "text/plain", "application/x.weights"),
         "is an artifact (application/x.weights)",
@@ -225,6 +244,13 @@ def test_says_what_is_not_an_image(tmp_path: Path, layout: Layout, types: tuple[
     result = validate(layout.written(tmp_path / "image.tar", layout.artifact(*types)))
     assert result.exit_code == 2
     assert f"image.tar: {words}, not an image: build an image with the model repository" in result.stderr
+
+
+def test_an_attestation_without_its_image_is_refused(tmp_path: Path, layout: Layout) -> None:
+    attestation = layout.attestation({"digest": "sha256:gone"})
+    result = validate(layout.written(tmp_path / "image.tar", attestation))
+    assert result.exit_code == 2
+    assert "image.tar: is an attestation, not an image: build an image" in result.stderr
 
 
 def test_a_platform_makes_no_image_of_a_chart(tmp_path: Path, layout: Layout) -> None:
