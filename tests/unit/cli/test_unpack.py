@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -499,3 +500,48 @@ def test_finds_directories_that_no_server_can_read(tmp_path, change, expected):
     output = validate(written(tmp_path / "image.tar", *layers)).output
     unreadable = [f"models/{line.split(':')[0]}" for line in output.splitlines() if " TR002:" in line]
     assert unreadable == expected
+
+
+def copies(folder: Path) -> list[int]:
+    """Returns the sizes of the temporary files."""
+    return [path.stat().st_size for path in folder.glob("triton-validate-*")]
+
+
+def test_copies_only_the_models_in_compressed_layers_into_one_file(tmp_path, near):
+    plain = packed(entry("models/m/plain", bytes(9000)), mode="w")
+    layers = [
+        packed(entry("models/m/first", bytes(5000)), entry("usr/x", bytes(70_000)), entry("modelsx/y", bytes(300))),
+        packed(entry("models/m/second", bytes(3000)), mode="w:zst"),
+    ]
+    with stored(tmp_path, *layers, plain) as files:
+        sizes = {path: len(content(files, path)) for path in paths(files)}
+        assert sizes == {"m/first": 5000, "m/second": 3000, "m/plain": 9000}
+        assert copies(tmp_path) == [5000 + 3000]
+    with stored(tmp_path, plain) as files:
+        assert len(content(files, "m/plain")) == 9000
+        assert copies(tmp_path) == []
+    untouched(near)
+
+
+def test_copies_the_models_of_a_file_that_is_compressed_as_a_whole(tmp_path, near):
+    image = written(tmp_path / "image.tar", packed(entry("models/m/plain", bytes(9000)), entry("x", b"x"), mode="w"))
+    image.write_bytes(gzip.compress(image.read_bytes()))
+    with images.repository(str(image), "/models") as store:
+        assert len(content(Files(store), "m/plain")) == 9000
+        assert copies(tmp_path) == [9000]
+    untouched(near)
+
+
+@pytest.mark.parametrize("name", ["etc/../x", "models/..", "usr/lib/../../x", "./../x"])
+def test_rejects_names_with_dots_in_each_directory(tmp_path, near, name):
+    result = validate(written(tmp_path / "image.tar", packed(*files_of("good"), entry(name, b"x"))))
+    assert (result.exit_code, "invalid file name in an image" in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.parametrize(("most", "status"), [(100, 0), (99, 2)])
+def test_takes_as_many_entries_as_the_limit(tmp_path, near, monkeypatch, most, status):
+    """Also if they are all for one directory."""
+    monkeypatch.setattr(unpack, "MAX_ENTRIES", most)
+    layer = packed(*files_of("good"), *[folder("usr")] * 98)
+    result = validate(written(tmp_path / "image.tar", layer))
+    assert (result.exit_code, "more than 99 entries" in result.output) == (status, bool(status)), result.output
