@@ -177,13 +177,40 @@ def test_a_date_in_the_settings_is_text_as_for_kubectl(tmp_path, good):
     [
         ("server: {args: [1]}", 'spec.server.args[0]: is the number 1, but must be text: quote it: "1"'),
         ('models: [{name: post, config: {max_batch_size: "1"}}]', "spec.models[0].config.max_batch_size: is the text"),
+        ('replicas: "2"', 'spec.replicas: is the text "2", but must be a whole number: remove the quotes: 2'),
+        ("podTemplate: {spec: {containers: [{name: a, env: [{name: A, value: 2}]}]}}",
+         'spec.podTemplate.spec.containers[0].env[0].value: is the number 2, but must be text: quote it: "2"'),
+        ("autoscaling: {min: 3, max: 2}", "spec.autoscaling: min is above max: lower min or raise max"),
+        ("replicas: 2, autoscaling: {min: 1, max: 2}", "spec: replicas and autoscaling exclude each other: remove"),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_the_api_server_refuses_is_told(tmp_path, good, fields, words):
     spec = tmp_path / "model.yaml"
     spec.write_text(f"{{kind: TritonModel, metadata: {{name: x}}, spec: {{modelImage: {{reference: r}}, {fields}}}}}")
     result = run(good, "--spec", spec)
     assert (result.exit_code, words in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("word", "meaning"),
+    [
+        *((word, "true") for word in ("yes", "on", "y", "true", "Yes")),
+        *((word, "false") for word in ("no", "off", "n", "false", "Off")),
+        *(("1e3", "the number 1e3"), ("017", "the number 15"), ("1_000", "the number 1000")),
+    ],
+)
+def test_a_word_without_quotes_is_what_kubectl_reads(tmp_path, good, word, meaning):
+    spec = settings(tmp_path, "[]", f"{{env: [{{name: A, value: {word}}}]}}")
+    result = run(good, "--spec", spec)
+    assert (result.exit_code, f"spec.server.env[0].value: is {meaning}, but must be text" in result.stderr) == (2, True)
+    assert run(good, "--spec", settings(tmp_path, "[]", f'{{env: [{{name: A, value: "{word}"}}]}}')).exit_code == 0
+
+
+def test_a_null_in_the_settings_is_only_told(tmp_path, good):
+    result = run(good, "--spec", settings(tmp_path, "[{name: post, config: {max_batch_size: null}}]"))
+    assert result.exit_code == 0
+    assert "spec.models.post.config.max_batch_size: null changes nothing" in result.stderr
+    assert result.stdout == run(good).stdout
 
 
 def test_the_repository_check_tells_unknown_settings_alone(tmp_path, good):
@@ -234,6 +261,40 @@ def test_says_that_a_file_is_not_an_image(tmp_path):
     (tmp_path / "config.pbtxt").write_text('backend: "python"\n')
     result = run(tmp_path / "config.pbtxt")
     assert (result.exit_code, "not an image from docker save" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--strct"], ["--format", "xml"], ["--cpus"], ["--spec", "gone.yaml"], ["another"], ["--seconds", "0"]],
+)
+def test_checks_nothing_with_a_wrong_argument(good, arguments):
+    result = run(good, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Error: " in result.stderr
+
+
+def test_reports_all_faults_at_once(good):
+    """Each with its file and line."""
+    for number, name in enumerate(("pre", "post"), 1):
+        config = good / name / "config.pbtxt"
+        config.write_text("# a comment\n" * number + "knd: 1\n" + config.read_text())
+    source = good / "pre/1/model.py"
+    source.write_text("def f(:\n" + source.read_text())
+    result = run(good)
+    errors = [line.partition(": error ")[0] for line in result.stdout.splitlines() if ": error TR" in line]
+    assert {"pre/config.pbtxt:2:1", "post/config.pbtxt:3:1"} < set(errors)
+    assert any(place.startswith("pre/1/model.py:1:") for place in errors)
+    assert result.exit_code == 1
+
+
+def test_a_note_is_no_error_for_strict(tmp_path, good):
+    groups = [{"count": 30, "kind": "KIND_CPU"}]
+    models = json.dumps([{"name": "post", "config": {"instance_group": groups}}])
+    result = run(good, "--spec", settings(tmp_path, models, "{sharedMemory: 1Gi}"), "--strict")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        f"{good}: 4 models, 0 errors, 0 warnings, 1 note",
+    )
 
 
 def test_prints_json(bad):
