@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corpus.faults import FAULTS
+from corpus.faults import FAULTS, Fault
 from corpus.good import BY_NAME
 from kubectl_triton.main import main
-from kubectl_triton.validate import unpack, with_server
-from triton_repository_check import load, onnx, textformat
+from kubectl_triton.validate import server_args, unpack, with_server
+from triton_repository_check import check, load, onnx, textformat
 from triton_repository_check.rules import base
 from unit.cli.test_archives import AMD64, ARM64, Layout
 
@@ -124,6 +124,21 @@ def test_the_output_is_that_of_the_page(tmp_path: Path, monkeypatch: pytest.Monk
 
 def without_column(text: str) -> str:
     return re.sub(r"(model\.py:\d+):\d+", r"\1", text)
+
+
+@pytest.mark.parametrize("fault", FAULTS[::7], ids=lambda fault: fault.name)
+def test_the_check_in_the_pod_finds_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: Fault) -> None:
+    root = str(fault.write(tmp_path))
+    known = ["--shm-size=1Gi", "--server-arg=--log-info=false"]  # the pod knows its memory and its flags
+    result = run("validate", root, *known, f"--entrypoint={fault.expected.entrypoint or ''}")
+    options = ["--shared-memory", str(2**30), "--numpy-threads=1", f"--entrypoint={fault.expected.entrypoint or ''}"]
+    assert check.main([root, *options]) == result.exit_code
+    assert capsys.readouterr().out == result.stdout
+
+
+def test_the_flags_are_those_of_two_versions() -> None:
+    versions = json.loads(Path(server_args.__file__).with_name("server_usage.json").read_text())["versions"]
+    assert f"the usage that Triton {' and '.join(versions)} print (TR519)" in " ".join(PAGE.split())
 
 
 LIMITS = {
