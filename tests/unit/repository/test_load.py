@@ -17,11 +17,12 @@ import pytest
 
 from corpus.good import GOOD
 from support import onnx_file
-from support.mutations import edit, folder, forbid, move, remove, write
+from support.mutations import Change, edit, folder, forbid, move, remove, write
 from triton_repository_check.check_table import judge
 from triton_repository_check.load import MAX_CONFIG, MAX_SOURCE, load
 from triton_repository_check.rules.base import MAX_FINDINGS
-from unit.repository.gen import MODEL_PY, NETWORK, PRE, brief, findings, good
+from triton_repository_check.server_flags import ServerFlags
+from unit.repository.gen import MODEL_PY, NET, NETWORK, PRE, brief, findings, good
 
 
 @pytest.fixture
@@ -375,3 +376,35 @@ def test_client_shares_the_classes_of_the_schema():
 
 def _path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "operator")}
+
+
+BYTES = b"".join(b'parameters { key: "k%d" value { string_value: "\xff" } }\n' % n for n in range(1500))
+RESOURCES = "".join(
+    f'resources {{ name: "R{n}" count: 1 }} resources {{ name: "R{n}" count: 1 global: true }} ' for n in range(1500)
+)
+
+
+def links(folder: str, target: str) -> Change:
+    def change(root: Path) -> None:
+        (root / folder).mkdir(exist_ok=True)
+        for number in range(1500):
+            (root / folder / f"link{number}").symlink_to(target)
+
+    return change
+
+
+@pytest.mark.xfail(strict=True, reason="only the checks of each_model have the limit")
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [
+        ("TR004", links("net/warmup", "/etc/passwd")),
+        ("TR006", links("net", "gone")),
+        ("TR130", write("net/config.pbtxt", NET.encode() + BYTES)),
+        ("TR518", edit("pre/config.pbtxt", "kind: KIND_CPU", f"kind: KIND_CPU rate_limiter {{ {RESOURCES} }}")),
+    ],
+)
+def test_the_findings_of_each_code_are_limited(tmp_path, code, change):
+    root = good(tmp_path)
+    change(root)
+    found = [f for f in findings(root, flags=ServerFlags(rate_limiter=True)) if f.code == code]
+    assert 0 < len(found) <= MAX_FINDINGS
