@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import tempfile
 import time
@@ -25,6 +26,8 @@ _SHARED_MEMORY = 1 << 30
 """Size of /dev/shm in bytes if none is known. Docker's own default is too small for some models."""
 _HTTP, _GRPC = "8000/tcp", "8001/tcp"
 _PUBLISHED = tuple(f"--publish=127.0.0.1:0:{port.partition('/')[0]}" for port in (_HTTP, _GRPC))
+_HINT = re.compile("(Run|See) 'docker ")
+"""The last line of Docker's words about a failure, which doesn't say what failed."""
 _WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -64,8 +67,8 @@ def started(
             start = _wait(name, seconds)
             yield replace(start, numpy=_numpy(name)) if start.address else start
         finally:
-            with signals.ignored():
-                subprocess.run(["docker", "rm", "--force", "--volumes", name], capture_output=True, check=False)
+            with signals.ignored(), contextlib.suppress(DockerError):
+                _remove(name)
 
 
 @contextlib.contextmanager
@@ -81,6 +84,10 @@ def _volumes(repository: Path, configs: Mapping[str, str]) -> Iterator[list[str]
         except OSError as error:  # a folder that can't be read, or a full disk
             raise DockerError(f"can't write config.pbtxt with the fields of spec.models: {error}") from None
         yield [f"--volume={folder}:/models:ro", f"--volume={repository}:{view.REPOSITORY}:ro"]
+
+
+def _remove(container: str) -> None:
+    docker("rm", "--force", "--volumes", container)
 
 
 def image_name(text: str) -> str:
@@ -104,7 +111,8 @@ def docker(*arguments: str) -> str:
     except OSError as error:
         raise DockerError(f"docker can't be run: {error.strerror}") from None
     if process.returncode:
-        raise DockerError((process.stderr or process.stdout).strip().split("\n")[-1])
+        lines = (process.stderr or process.stdout).strip().splitlines()
+        raise DockerError(next((line for line in reversed(lines) if line and not _HINT.match(line)), "docker failed"))
     return process.stdout.strip()
 
 

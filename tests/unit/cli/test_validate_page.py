@@ -114,12 +114,28 @@ def test_nothing_is_checked_if_docker_does_not_run(
     assert "Cannot connect to the Docker daemon" in result.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="docker rm at the end raises FileNotFoundError, so the command exits with 1")
 def test_nothing_is_checked_if_docker_is_not_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(with_server, "findings", FINDINGS)
     monkeypatch.setenv("PATH", str(place / "absent"))
     result = run("validate", "repository", "--with-server")
     assert (result.exit_code, "docker can't be run" in result.stderr) == (2, True)
+
+
+PULL = """\
+Unable to find image 'gone:1' locally
+docker: Error response from daemon: Get "https://registry.example/v2/": no such host
+
+Run 'docker run --help' for more information
+"""
+
+
+def test_a_failure_of_docker_has_the_words_that_say_why(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker's last line doesn't."""
+    monkeypatch.setattr(with_server, "findings", FINDINGS)
+    Path("docker").write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{PULL}END\nexit 125\n")
+    result = run("validate", "repository", "--with-server", "--server-image", "gone:1")
+    assert result.exit_code == 2
+    assert result.stderr.endswith('Error response from daemon: Get "https://registry.example/v2/": no such host\n')
 
 
 def test_the_output_is_that_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
