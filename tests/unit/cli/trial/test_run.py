@@ -187,6 +187,26 @@ def test_after_a_request_that_is_not_answered_a_model_gets_no_others(judged, lat
     assert ("unload a" in server.calls) is (late_at == 8)
 
 
+def test_after_a_cancelled_request_one_that_is_not_answered_is_the_last(judged):
+    server = Server({"a": NUMBERS}, {"a": SLOW})
+    judged(server)
+    server.late_at = len(server.sent) - 2
+    again = Server(dict.fromkeys("a", NUMBERS), {"a": SLOW})
+    again.late_at = server.late_at
+    assert "TR906" in judged(again)[0]
+    assert again.calls[-3:] == ["cancel a", "send a", "close"]
+
+
+def test_a_sequence_ends_with_a_request_that_is_not_answered(judged):
+    server = Server({"a": NUMBERS + " sequence_batching {}"})
+    server.late_at = 8
+    judged(server)
+    turns = [requests[0].turn.number for _, requests, _ in server.sent]
+    late = turns[server.late_at - 1]
+    assert late in (1, 2)
+    assert turns[server.late_at :].count(late) == 0
+
+
 def test_a_request_may_take_the_seconds_of_the_plan(judged):
     server = Server({"a": NUMBERS})
     judged(server, seconds=7.0)
