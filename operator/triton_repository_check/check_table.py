@@ -6,7 +6,8 @@ To add a check: write a pure function in a file of `rules/`, and add it to the `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from triton_repository_check import load, overrides, placeholders
@@ -69,7 +70,17 @@ def judge(repository: Repository, findings: Iterable[Finding], expectations: Exp
     def idle(model: str) -> bool:
         return model_names is not None and model != "" and model not in model_names
 
-    return in_order(
+    judged = (
         replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR and idle(f.model) and not f.in_spec else f
         for f in everything
     )
+    return tuple(_bounded(in_order(judged)))
+
+
+def _bounded(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yields the first MAX_FINDINGS of each code for each model."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for finding in findings:
+        counts[finding.model, finding.code] += 1
+        if counts[finding.model, finding.code] <= base.MAX_FINDINGS:
+            yield finding

@@ -393,7 +393,6 @@ def links(folder: str, target: str) -> Change:
     return change
 
 
-@pytest.mark.xfail(strict=True, reason="only the checks of each_model have the limit")
 @pytest.mark.parametrize(
     ("code", "change"),
     [
