@@ -170,7 +170,7 @@ LEGAL = (
     Legal("broken symbolic link in a version", "cache", link("slow/1/cache", "nowhere")),
     Legal("warm-up with zero requests", "cache", add(
         SLOW,
-        'model_warmup { name: "w" inputs { key: "X" value { data_type: TYPE_FP32 dims: [ -1 ] '
+        'model_warmup { name: "w" batch_size: 0 inputs { key: "X" value { data_type: TYPE_FP32 dims: [ -1 ] '
         'input_data_file: "gone" } } }\n',
     )),
     Legal("warm-up file with one sample for a batch", "warmup", edit(

@@ -18,17 +18,26 @@ CODES = {
     "TR702": "warm-up or initial state: the file's size differs from the tensor's",
     "TR703": "warm-up: batch_size is above max_batch_size",
     "TR704": "warm-up: inputs differ from those of the model",
+    "TR705": "warm-up: the server skips a sample",
 }
 
 
 def warmup(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR701-TR704: a warm-up request, which the server runs before the model is ready, is invalid."""
+    """TR701-TR705: a warm-up request, which the server runs before the model is ready, is invalid."""
     if model.config is None or model.is_ensemble:
         return
     for index, sample in enumerate(model.config.model_warmup):
-        if sample.batch_size == 0:  # Triton skips it
-            continue
         at = model.where.find("model_warmup", index)
+        if sample.batch_size == 0:
+            if "batch_size" not in at.fields:  # one that is written is meant
+                yield warning(
+                    model.config_path,
+                    "TR705",
+                    "the server skips this warm-up, because it has no batch_size",
+                    "add batch_size: 1, or more if the model takes batches",
+                    at,
+                )
+            continue
         yield from _batch(model, sample, at)
         yield from _inputs(model, sample, at)
         for name, tensor in sorted(sample.inputs.items()):
@@ -65,7 +74,7 @@ def _batch(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
             model.config_path,
             "TR703",
             f"the batch_size of the warm-up is {sample.batch_size}, but max_batch_size is {maximum}",
-            f"lower batch_size to at most {maximum}" if maximum else "remove batch_size, or set it to 0 or 1",
+            f"lower batch_size to at most {maximum}" if maximum else "set batch_size to 1",
             at.find("batch_size"),
         )
 

@@ -49,6 +49,14 @@ FAULTS = (
         f"{TEXT}:20",
     ),
     Fault(
+        "warm-up without a batch size",
+        "warmup",
+        edit(TEXT, "batch_size: 4\n    count", "count"),
+        "TR705",
+        "warning",
+        f"{TEXT}:18",
+    ),
+    Fault(
         "misspelled warm-up input",
         "warmup",
         edit(
