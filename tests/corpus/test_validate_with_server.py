@@ -103,7 +103,8 @@ def test_server_gets_the_settings_of_the_spec(tmp_path, parameter):
 
 def test_server_accepts_a_good_repository(tmp_path):
     root = BY_NAME["cache"].write(tmp_path)
-    assert run(root, "--with-server", CACHE, "--shm-size", "64Mi").exit_code == 0
+    # A machine without GPUs runs it on the CPU.
+    assert run(root, "--with-server", CACHE, "--shm-size", "64Mi", "--gpus", "1").exit_code == 0
 
 
 def test_adds_the_errors_of_the_server(tmp_path):

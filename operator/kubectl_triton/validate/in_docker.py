@@ -10,11 +10,13 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, cast
+
+import click
 
 from kubectl_triton import signals
 from triton_repository_check import view
@@ -28,6 +30,8 @@ _HTTP, _GRPC = "8000/tcp", "8001/tcp"
 _PUBLISHED = tuple(f"--publish=127.0.0.1:0:{port.partition('/')[0]}" for port in (_HTTP, _GRPC))
 _HINT = re.compile("(Run|See) 'docker ")
 """The last line of Docker's words about a failure, which doesn't say what failed."""
+_NO_GPUS = re.compile("could not select device driver|GPU vendor|nvidia-container-cli")
+"""Docker's words without NVIDIA's toolkit, without a GPU for CDI, and without a driver."""
 _WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -36,7 +40,7 @@ class DockerError(StartError):
 
 
 def limits(expected: Expected) -> list[str]:
-    """Returns the options of `docker run` for the same limits as in the pod."""
+    """Returns the options of `docker run` for the same shared memory and cores as in the pod."""
     memory = _SHARED_MEMORY if expected.shared_memory is None else expected.shared_memory
     return [f"--shm-size={memory}", *([f"--cpus={expected.cpus:g}"] if expected.cpus is not None else [])]
 
@@ -58,12 +62,9 @@ def started(
     """
     name = f"triton-validate-{uuid.uuid4().hex[:12]}"
     with _volumes(repository.resolve(), configs) as volumes:
-        command = [
-            *("run", "--detach", f"--name={name}", *_PUBLISHED, *limits(expected), *volumes),
-            *(image_name(image), "tritonserver", *FIXED, *flags(expected)),
-        ]
+        server = [image_name(image), "tritonserver", *FIXED, *flags(expected)]
         try:
-            docker(*command)
+            _run(name, [*_PUBLISHED, *limits(expected), *volumes, *server], expected.gpus)
             start = _wait(name, seconds)
             yield replace(start, numpy=_numpy(name)) if start.address else start
         finally:
@@ -84,6 +85,19 @@ def _volumes(repository: Path, configs: Mapping[str, str]) -> Iterator[list[str]
         except OSError as error:  # a folder that can't be read, or a full disk
             raise DockerError(f"can't write config.pbtxt with the fields of spec.models: {error}") from None
         yield [f"--volume={folder}:/models:ro", f"--volume={repository}:{view.REPOSITORY}:ro"]
+
+
+def _run(container: str, command: Sequence[str], gpus: int | None) -> None:
+    """Starts a container, without GPUs where Docker has none."""
+    run = "run", "--detach", f"--name={container}"
+    try:
+        docker(*run, *([f"--gpus={gpus}"] if gpus else []), *command)
+    except DockerError as error:
+        if not gpus or not _NO_GPUS.search(str(error)):
+            raise
+        click.echo(f"runs the server without GPUs, because Docker has none: {error}", err=True)
+        _remove(container)
+        docker(*run, *command)
 
 
 def _remove(container: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
+from triton_operator.render import sizes
 from triton_operator.render.deployment import pod_template
 from triton_operator.render.facts import Capabilities, Facts
 from triton_repository_check.expected import Expected
@@ -27,7 +28,7 @@ UPLOAD = "/.triton-operator/upload"
 MODELS, ORIGINAL = "models", "original"
 """The folders of the volume: what the server serves, and the repository to which links of a view lead."""
 _COMPLETE = f"{UPLOAD}/complete"
-UNPACK = f"tar -x -C {UPLOAD} && touch {_COMPLETE}"
+UNPACK = f"tar -x -C {UPLOAD} && : >{_COMPLETE}"
 """The shell command in the container that takes a tar archive with these folders."""
 _WAIT = f'until [ -e {_COMPLETE} ]; do sleep 0.2; done; exec tritonserver "$@"'
 _VOLUME = "upload"
@@ -77,6 +78,9 @@ def manifest(model: TritonModel, namespace: str, name: str, server: Server, seco
         container.pop("lifecycle", None)  # the drain: no client depends on this server
         if container["name"] == names.CONTAINER_SERVER:
             _wait_for_upload(container, server)
+            gpus = server.expected.gpus
+            if gpus is not None and gpus != sizes.gpus(model.spec):
+                _set_gpus(container["resources"], gpus)
     spec["volumes"] = [
         *(_sized(volume, server.expected) for volume in spec["volumes"] if volume["name"] not in _RENDERED_VOLUMES),
         {"name": _VOLUME, "emptyDir": {}},
@@ -120,6 +124,12 @@ def _wait_for_upload(container: Object, server: Server) -> None:
     if server.expected.cpus is not None:
         resources = container["resources"]
         resources["limits"] = {**(resources.get("limits") or {}), "cpu": f"{server.expected.cpus:g}"}
+
+
+def _set_gpus(resources: Object, number: int) -> None:
+    """Sets the number of GPUs, which requests needn't name."""
+    resources["requests"] = sizes.with_gpus(resources.get("requests") or {}, 0)
+    resources["limits"] = sizes.with_gpus(resources.get("limits") or {}, number)
 
 
 def _sized(volume: Object, expected: Expected) -> Object:

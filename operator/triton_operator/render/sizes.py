@@ -54,6 +54,13 @@ def gpus(spec: TritonModelSpec) -> int | None:
     return None if not number and (others or spec.pod_template.spec.get("resourceClaims")) else number
 
 
+def with_gpus(limits: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Returns the limits of a container with this number of GPUs: of the resource that they have, or nvidia.com/gpu."""
+    names = [name for name in limits if _GPU.fullmatch(name)]
+    others = {name: amount for name, amount in limits.items() if name not in names}
+    return {**others, (names[0] if len(names) == 1 else "nvidia.com/gpu"): number} if number else others
+
+
 def cuda_devices(limits: Mapping[str, Any]) -> str:
     """Returns NVIDIA's GPUs in the limits of a container as text, such as 1 nvidia.com/gpu; "" if there are none."""
     devices = {name: _number(amount) for name, amount in limits.items() if _CUDA.fullmatch(name)}

@@ -108,6 +108,22 @@ def test_options_win_over_the_spec() -> None:
     assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "1048576"}
 
 
+@pytest.mark.parametrize(
+    ("limits", "gpus", "set_"),
+    [
+        ({"cpu": 1}, 2, {"cpu": 1, "nvidia.com/gpu": 2}),
+        ({"nvidia.com/gpu": 4, "memory": "1Gi"}, 1, {"nvidia.com/gpu": 1, "memory": "1Gi"}),
+        ({"nvidia.com/gpu": 4}, 0, {}),
+        ({"nvidia.com/mig-1g.10gb": 1}, 2, {"nvidia.com/mig-1g.10gb": 2}),
+        ({"amd.com/gpu": 1, "nvidia.com/gpu": 1}, 3, {"nvidia.com/gpu": 3}),
+        ({"aliyun.com/gpu-mem": 3}, None, {"aliyun.com/gpu-mem": 3}),
+    ],
+)
+def test_the_number_of_gpus_wins_over_the_spec(limits: dict[str, Any], gpus: int | None, set_: dict[str, Any]) -> None:
+    made = pod({"server": {"resources": {"limits": limits, "requests": {"cpu": 1}}}}, gpus=gpus)
+    assert server_of(made)["resources"] == {"limits": set_, "requests": {"cpu": 1}}
+
+
 def test_a_repository_alone_gets_the_gpus_of_the_option() -> None:
     assert server_of(pod(gpus=2))["resources"]["limits"] == {"nvidia.com/gpu": 2}
     assert not server_of(pod())["resources"].get("limits")
@@ -367,7 +383,7 @@ def test_the_server_image_needs_only_these_programs(tmp_path: Path) -> None:
     folder, path = tmp_path / "upload", tmp_path / "bin"
     for made in (folder, path):
         made.mkdir()
-    for program in ("sh", "head", "tar", "touch", "sleep"):
+    for program in ("sh", "head", "tar", "sleep"):
         (path / program).symlink_to(shutil.which(program) or "")
     (path / "tritonserver").write_text('#!/bin/sh\necho "$@"\n')
     (path / "tritonserver").chmod(0o755)

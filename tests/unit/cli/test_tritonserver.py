@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import threading
 import time
@@ -126,6 +127,41 @@ def test_gets_the_same_flags_and_limits_as_in_the_pod():
     ]
     assert flags(Expected()) == ["--load-model=*"]
     assert limits(Expected()) == ["--shm-size=1073741824"]
+
+
+DOCKER = """\
+#!/bin/sh
+echo "$@" >>"$LOG"
+case "$*" in
+  *--gpus=2*) printf 'docker: %s\\n\\n%s\\n' "$WORDS" "Run 'docker run --help' for more information" >&2; exit 125 ;;
+  inspect*) echo '[false, {}]' ;;
+esac
+"""
+"""Docker on a machine without GPUs, whose server exits at once."""
+
+
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        ('Error response from daemon: could not select device driver "" with capabilities: [[gpu]]', True),
+        ("nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1", True),
+        ("failed to discover GPU vendor from CDI: no known GPU vendor found", True),
+        ("Error response from daemon: No such image: tritonserver:24.10", False),
+    ],
+)
+def test_without_gpus_the_server_runs_on_the_cpu(tmp_path, monkeypatch, capsys, words, runs):
+    for name, value in {"LOG": str(tmp_path / "log"), "WORDS": words}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "docker").write_text(DOCKER)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    fails = contextlib.nullcontext() if runs else pytest.raises(DockerError, match="No such image")
+    with fails, started(tmp_path, Expected(gpus=2)) as start:
+        assert start.ended
+    assert ("runs the server without GPUs, because Docker has none: " in capsys.readouterr().err) is runs
+    commands = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert ["--gpus=2" in command for command in commands if command[0] == "run"] == ([True, False] if runs else [True])
+    assert [commands[1][0], commands[-1][0]] == ["rm", "rm"], "the container that wasn't started stays"
 
 
 def test_a_long_line_takes_no_time() -> None:
