@@ -70,7 +70,7 @@ kubectl triton validate repository --with-server=cluster                  # the 
 ```
 
 ```
-pre/1/model.py:15:72: error TR306: creates output 'SHAPE', which config.pbtxt doesn't declare: the backend drops it — \
+pre/1/model.py:15:75: error TR306: creates output 'SHAPE', which config.pbtxt doesn't declare: the backend drops it — \
 use a declared output: SIZE, TENSOR
 repository: 4 models, 1 error, 0 warnings, 0 notes
 ```
@@ -100,15 +100,15 @@ Of a TensorRT plan it reads the first bytes; of a PyTorch file the directory of 
 TorchScript, AOTInductor or only weights; of an OpenVINO model whether it is one and complete; of a SavedModel the names
 of its files. It doesn't know their tensors, nor whether a plan fits the server's GPU and TensorRT.
 
-The check reads an image in place and unpacks nothing: it reads the headers of the layers, applies the layers and their
-deletions in memory, and reads single files from the archive. It copies only the files under `--path` in compressed
-layers, into one temporary file. It refuses archives with more than a million entries, names with `..`, or more bytes
-than the disk has room for.
+The check reads an image in a file in place and unpacks nothing: it reads the headers of the layers, applies the layers
+and their deletions in memory, and reads single files from the archive. It copies only the files under `--path` in what
+is compressed, into one temporary file. Of an image in Docker, `docker cp` gives it a copy of `--path`. It refuses
+layers with more than a million entries together, names with `..`, and copies of more than 90 % of the free disk.
 
 It parses config.pbtxt as the C++ parser of the server does, so a text that the server's parser refuses is an error.
 It doesn't check a config.pbtxt above 32 MiB or with more than 260,000 values, a model.py above 256 KiB, or an ONNX file
 with more than 1,000,000 fields, and warns (TR005). Triton has no such limits. A list of numbers counts only its
-different ones. A file of 4 MiB takes less than a second. Each check reports at most 1,000 findings for each model.
+different ones. A file of 4 MiB takes less than a second. It reports at most 1,000 findings of a code for each model.
 
 It judges the repository and no requests: a valid model's server can still end by a request that is too large for its
 memory, or by a form of 512 MiB or more ([large requests](security.md#large-requests)).
@@ -131,8 +131,8 @@ is refused with what it is. Two images for the same platform in one file are ref
 ## Values that the API server refuses
 
 `kubectl triton render`, and `validate` with `--spec`, read a TritonModel as kubectl does, and fail where the API server
-refuses a value: in the TritonModel, or when the operator writes the Deployment. The message has the place, what the
-value is, what it must be, and what to write:
+refuses a value: in the TritonModel, or when the operator writes the Deployment. Unknown fields are only told. The
+message has the place, what the value is, what it must be, and what to write:
 
 ```
 spec.podTemplate.spec.containers[0].env[0].value: is the number 2, but must be text: quote it: "2"
@@ -142,27 +142,32 @@ spec.replicas: is the text "2", but must be a whole number: remove the quotes: 2
 In YAML without quotes, `yes`, `no`, `on`, `off`, `y` and `n` are true or false, and `1e3`, `017` and `1_000` are
 numbers. The rules of the CRD are evaluated as the API server does, so `min` above `max`, or `replicas` beside
 `autoscaling`, is refused with its words. A `null` in `spec.models` is only told: it changes nothing. Some mistakes are
-found by the API server only ([limits](limits.md#repository-check-and-sample-models)). The
-operator's condition has the same words, if the cluster has the CRD of another version.
+found by the API server only ([limits](limits.md#repository-check-and-sample-models)). If the cluster has the CRD of
+another version, the operator's condition has the same words for what the operator can't read.
 
 ## Settings of the server
 
 Some checks depend on the server's resources and flags. In the pod they come from the TritonModel. On the command line
-they come from `--spec` or from these options; the options win. Without a value the check is skipped.
+they come from `--spec` or from these options; the options win, and `--server-arg` adds to `spec.server.args`. What
+depends on a value that isn't known is not checked, or only a warning; all models count as loaded.
 
 | Option | In the TritonModel | For |
 |---|---|---|
-| `--entrypoint` | `spec.entrypoint` | TR501 |
-| `--load-models a,b` | `spec.server.loadModels` | TR503; errors of models that aren't loaded become warnings |
-| `--server-version 2.51`, `24.10` | the tag of a `tritonserver` in `spec.server.image` | TR109, TR301, TR311, TR610 |
+| `--entrypoint` | `spec.entrypoint` | TR501, TR502 |
+| `--load-models a,b` | `spec.server.loadModels` | TR330, TR502 to TR504, TR516, TR518; errors of models \
+that aren't loaded become warnings |
+| `--server-version 2.51`, `24.10` | the tag of a `tritonserver` in `spec.server.image` | TR109, TR134, TR301, TR311, \
+TR504, TR519, TR610, TR803 |
 | `--cpus` | `spec.server.resources.limits.cpu` | TR505 |
-| `--gpus` | extended resources of the limits | TR119, the number of instances |
+| `--gpus` | extended resources of the limits | TR119, TR133, TR134, TR204, TR504, TR505, TR516, TR517 |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
-| `--server-arg FLAG`, repeatable | `spec.server.args` | TR104, TR504, TR506, TR512, TR513, TR516, \
-TR518 to TR520; `--model-config-name` |
+| `--server-arg FLAG`, repeatable | `spec.server.args` | TR104, TR504, TR506, TR512, TR513, \
+TR516, TR518 to TR520; `--model-config-name` |
 | only `--spec` | `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` in `spec.server.env` | TR516. Without them, the check in \
 the pod takes the node's cores |
 | only `--spec` | `limits.ephemeral-storage` with `modelImage.delivery: Copy` | TR514 |
+| only `--spec` | `spec.healthRequest` | TR508, TR515 |
+| only `--spec` | NVIDIA's image in `spec.server.image` | TR132 |
 | only `--spec` | `spec.models` | TR509, TR510, TR511; all rules judge what the servers run |
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 | `--platform OS/ARCH[/VARIANT]` | | which [image of several](#images-for-several-platforms) |
@@ -170,39 +175,39 @@ the pod takes the node's cores |
 The flags of tritonserver and the forms of their values come from the usage that Triton 2.51 and 2.71 print (TR519). Of
 `--http-thread-count=10s` or `--cache-config=local,size=256Mi` Triton reads the 10 or the 256, and says nothing (TR520).
 
-In the pod, the check also knows the backends that NVIDIA's image lacks by its tag (TR132). This is no option; use
-`--spec`.
-
 Some findings follow from what the source of a model.py proves: the kinds of arguments (TR318), numpy's types (TR319),
 and the models that it calls (TR320, TR321). A variable that is bound more than once is not judged. Neither are most
 faults with which a model.py doesn't load: the server names them itself, with file and line, at each start.
 
 ## With a real server
 
-`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above,
-and sends requests to it. Only `--with-server` runs the models' code; the other checks only read files. Give it only
-repositories that you trust.
+`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the flags, cores,
+shared memory and GPUs above (without GPUs if Docker has none, which it says), and sends requests to it. Only
+`--with-server` runs the models' code; the other checks only read files. Give it only repositories that you trust.
 
 An error of tritonserver becomes TR901 or TR902, with the line of model.py if the server names one. A model that doesn't
-load doesn't hide the others. numpy 2 with a server that needs numpy 1 is TR903. Then each model that clients call gets
-requests, made from the configuration with which the server runs it:
+load doesn't hide the others, unless the server itself ends, as a sample of `model_warmup` that fails may cause. numpy
+2 with a server that needs numpy 1 is TR903. Then each model that clients call gets requests, made from the
+configuration with which the server runs it:
 
 - zeros, ones and random numbers; as strings: empty ones, `1`, `some text`, `{}`, and a small PNG file. Dimensions of -1
   are 8, 1 and 32.
-- without its optional inputs: all of them, and each alone
-- in a batch of two, and in the largest batch, if its inputs have at most 64 MiB
-- 16 at once; one more after a request that was cancelled, and after one that timed out
-- to a model with sequences: two sequences by turns
+- without its optional inputs: all of them, and each alone if there are at most 8
+- in a batch of two, and in the largest batch whose inputs have at most 64 MiB
+- 16 at once, 4 streams at once, and fewer if they would take longer than 10 s
+- to a model with sequences: two sequences of three requests at once, and one of one request, instead of those of the
+  last two lines
 - to a decoupled model: each over a stream, which must end
-- the file of `spec.healthRequest`, and `health.json` in the directory of a model
+- the file of `spec.healthRequest`; for another model, `health.json` in its directory
 - the values of real requests that you give with `--input-data [MODEL=]FILE`, in perf_analyzer's JSON format (the first
   100)
 
-At the end each model is unloaded, loaded again, and gets one more request. The server itself sends the samples of
-`model_warmup` when it loads a model.
+Then each model without an error, except ensembles, is unloaded, loaded again, and gets one more request; and one that
+takes at least 40 ms gets one more after a request that was cancelled, and after one that timed out. The server itself
+sends the samples of `model_warmup` when it loads a model.
 
 The steps of an ensemble get requests of their own only if it answers none, or with `--each-step`. A request may take 20
-seconds (`--request-seconds`); after one that isn't answered in time, a model gets no others.
+seconds (`--request-seconds`); after one that isn't answered in time, this version of the model gets no others.
 
 ```
 $ kubectl triton validate repository --with-server
@@ -214,8 +219,10 @@ repository: 4 models, 1 error, 0 warnings, 0 notes
 
 Made-up values may be none that a model takes. So a failure is an error only if it proves a fault: the request's values
 are yours, or were answered before in another request, or are numbers of a fixed shape of which none is answered; or the
-exception is one that no value causes, such as a wrong name; or there is no answer, or a wrong one. Other exceptions are
-warnings. If a model itself refuses values, by `pb_utils.TritonError`, that is a note, and a warning if it refuses all.
+exception is one that no value causes, such as a wrong name; or there is no answer, or one of another type. Other
+exceptions are warnings, and so are other shapes, outputs that are only missing sometimes, and what only happens after a
+request was cancelled. If a model itself refuses values, by `pb_utils.TritonError`, that is a note; a warning if it
+refuses all, or values that it answered in another form; and an error where another exception would be one.
 
 ### In a pod
 
@@ -236,16 +243,17 @@ is read-only for them, as in a server. The namespace is `-n`, or that of the Tri
 
 The command uploads the repository through the API server, and connects by `kubectl port-forward`. It waits up to 30
 minutes for a node and the server image, and two minutes for an image that can't be pulled. It deletes the pod at the
-end, also after Ctrl-C and SIGTERM; the pod of a command that was killed ends by itself after an hour and a half. It
-needs the permissions of Kubernetes' role `edit` ([security](security.md#trials)), and `sh`, `head` and `tar` in the
-server image. The repository is a directory or an image in a file; for an image in a registry the command still needs
-Docker.
+end, also after Ctrl-C and SIGTERM; the pod of a command that was killed ends by itself after an hour and a half, or
+later with a long `--seconds` or a large repository. It needs the permissions of Kubernetes' role `edit`
+([security](security.md#trials)), and `sh`, `head`, `sleep` and `tar` in the server image. The repository is a directory
+or an image in a file; for an image in a registry the command still needs Docker.
 
 ## Output for programs
 
-`--format json` prints one object with `ok`, `platform` (null unless it is named), `counts`, `models` and `findings`.
-Each finding has `code`, `severity`, `file` (relative to the repository, or a field of `spec.models`), `line` and
-`column` (from 1, or null), `message` and `remedy`. `--format sarif` prints SARIF 2.1.0, with the platform in the
+`--format json` prints one object with `target`, `ok`, `platform` (null unless it is named), `counts`, `models` and
+`findings`. Each finding has `code`, `severity`, `file` (relative to the repository, which itself is `.`; or a field of
+the TritonModel, such as `spec.server.args[0]`; or `--server-arg`), `line` and `column` (from 1, or null), `message` and
+`remedy`. `--format sarif` prints SARIF 2.1.0, with the platform in the
 `properties` of the run. Its paths are relative to the base `REPOSITORY`. With `--base deploy/models`, the directory of
 the models in the source tree, they are paths that a code host can show. With both, standard output contains nothing
 else.
@@ -293,9 +301,9 @@ def _corpus() -> list[str]:
         "",
         "| | Faults |",
         "|---|---|",
-        f"| `validate`: an error; the server isn't started | {ours['error']} of {len(FAULTS)} |",
-        f"| `validate`: a warning | {ours['warning']} of {len(FAULTS)} |",
-        f"| `validate`: a note | {ours['note']} of {len(FAULTS)} |",
+        f"| `validate`: the fault's code is an error | {ours['error']} of {len(FAULTS)} |",
+        f"| `validate`: it is a warning | {ours['warning']} of {len(FAULTS)} |",
+        f"| `validate`: it is a note | {ours['note']} of {len(FAULTS)} |",
         *(f"| tritonserver: {words} | {counts[when]} of {total} |" for when, words in WHEN.items()),
         "",
         f"The server loads and answers {served} of the {len(LEGAL)} legal repositories and all good ones.",
@@ -304,9 +312,9 @@ def _corpus() -> list[str]:
         "",
         "| Faults of | Cases | `validate`: error | warning or note | tritonserver: at start or load | later or never |",
         "|---|---|---|---|---|---|",
-        *(_group(start, title, rows) for start, title in THEMES.items() if start not in ("TR8", "TR9")),
+        *(_group(start, title, rows) for start, title in THEMES.items() if start != "TR9"),
         "",
-        "The corpus has no faults of TR8, because this server image lacks these backends. The tests have model files",
+        "The corpus has few faults of TR8, because this server image lacks these backends. The tests have model files",
         "made with PyTorch and OpenVINO, and the errors about such files were tried with both libraries.",
         "",
         "The same people wrote the checks and the corpus, so the table shows that each rule works, but not that there",

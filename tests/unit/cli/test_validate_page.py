@@ -143,11 +143,7 @@ def test_the_output_is_that_of_the_page(tmp_path: Path, monkeypatch: pytest.Monk
     next(fault for fault in FAULTS if fault.name == "misspelled output in model.py").write(tmp_path / "repository")
     result = run("validate", "repository")
     assert result.exit_code == 1
-    assert without_column(result.stdout) in without_column(PAGE)
-
-
-def without_column(text: str) -> str:
-    return re.sub(r"(model\.py:\d+):\d+", r"\1", text)
+    assert result.stdout in PAGE
 
 
 @pytest.mark.parametrize("fault", FAULTS[::7], ids=lambda fault: fault.name)
@@ -166,12 +162,12 @@ def test_the_flags_are_those_of_two_versions() -> None:
 
 
 LIMITS = {
-    "archives with more than a million entries": unpack.MAX_ENTRIES == 1_000_000,
+    "more than a million entries": unpack.MAX_ENTRIES == 1_000_000,
     "above 32 MiB": load.MAX_CONFIG == 32 * 2**20,
     "more than 260,000 values": textformat.MAX_VALUES == 260_000,
     "a model.py above 256 KiB": load.MAX_SOURCE == 256 * 2**10,
     "with more than 1,000,000 fields": onnx.MAX_FIELDS == 1_000_000,
-    "at most 1,000 findings for each model": base.MAX_FINDINGS == 1000,
+    "at most 1,000 findings of a code for each model": base.MAX_FINDINGS == 1000,
 }
 
 
