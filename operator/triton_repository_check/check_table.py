@@ -31,6 +31,7 @@ from triton_repository_check.rules import (
     limits,
     names,
     onnx,
+    onnx_weights,
     sequences,
     source,
     tensors,
@@ -41,7 +42,7 @@ from triton_repository_check.rules.base import Checks, despite_faults
 
 _RULES = (
     answers, backends, batching, bls, calls, config, contents, dtypes, ensemble, expected, layout, limits, names, onnx,
-    sequences, source, tensors, utils, warmup,
+    onnx_weights, sequences, source, tensors, utils, warmup,
 )  # fmt: skip
 CHECKS: Checks = tuple(check for rules in _RULES for check in rules.CHECKS)
 """Name and function of each check. Checks are independent. All of them need at least one model."""

@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import posixpath
 import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +27,7 @@ from triton_repository_check.model import (
     Repository,
     files_in_parameters,
     in_repository,
+    weights_path,
 )
 from triton_repository_check.onnx import MAX_FIELDS, Network, OnnxError, TooManyFieldsError
 from triton_repository_check.onnx import read as read_onnx
@@ -270,7 +270,7 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
     model = replace(model, pointers=frozenset(paths), labels=dict(_labels(reader, directory, model)))
     sources, networks = _model_files(reader, directory, model)
     model = replace(model, sources=sources, networks=networks, contents=_contents(reader, directory, model))
-    weights = {**_weights(reader, model), **_on_server(reader, directory, model)}
+    weights = {**_weights(reader, directory, model), **_on_server(reader, directory, model)}
     named = {join(directory, path) for path in model.named}
     for path in (path for version in model.served for path in hidden[str(version)] if path not in named):
         reader.unreadable(path, os.strerror(errno.EACCES), Severity.WARNING)  # the server may not need it
@@ -370,14 +370,11 @@ def _contents(reader: _Reader, directory: str, model: Model) -> dict[str, Conten
     return descriptions
 
 
-def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
+def _weights(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
     """Returns the entries at the paths of ONNX models' external weights, relative to the model."""
-    entries: dict[str, Entry] = {}
-    for file, network in model.networks.items():
-        for name in network.external if isinstance(network, Network) else ():
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
-            entries[path.partition("/")[2]] = reader.files.look(path)
-    return entries
+    networks = {file: net for file, net in model.networks.items() if isinstance(net, Network)}
+    paths = {weights_path(file, name) for file, net in networks.items() for name in net.external}
+    return {path: reader.files.look(join(directory, path)) for path in sorted(paths - {""})}
 
 
 def _on_server(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:

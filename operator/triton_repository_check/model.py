@@ -91,6 +91,17 @@ def in_repository(path: str, directory: str) -> str:
     return posixpath.relpath(path, f"{SERVED_AT}/{directory}") if inside else ""
 
 
+def weights_path(file: str, name: str) -> str:
+    """Returns the path, relative to the model, of the file `name` with external weights of an ONNX file.
+
+    Empty for an absolute path that isn't below the repository. `file`: the path of the ONNX file in the repository.
+    """
+    directory, _, inner = file.partition("/")
+    if name.startswith("/"):
+        return in_repository(name, directory)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(inner), name))
+
+
 def files_in_parameters(config: Any, directory: str) -> dict[str, str]:
     """Returns the files and directories of the repository that parameters name: key → path relative to `directory`.
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from triton_repository_check.expected import Expected
-from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.onnx import Network, Tensor
@@ -22,7 +20,6 @@ CODES = {
     "TR604": "model.onnx: the type differs",
     "TR605": "model.onnx: the shape differs",
     "TR606": "model.onnx: the batch size is fixed",
-    "TR607": "model.onnx: the weights are missing, truncated, or outside of the version's directory",
     "TR608": "model.onnx: the input can't be optional",
     "TR609": "model.onnx: an input or output is not a tensor",
     "TR610": "model.onnx: the server's ONNX Runtime is too old for the file",
@@ -32,12 +29,11 @@ _FILE = "export the model again, or correct config.pbtxt"
 
 
 def network(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR601-TR609: the ONNX file is invalid, or its inputs and outputs differ from config.pbtxt."""
+    """TR601-TR606, TR608, TR609: the ONNX file is invalid, or its inputs and outputs differ from config.pbtxt."""
     for file, net in model.networks.items():
         if isinstance(net, str):
             yield error(file, "TR601", f"not an ONNX model: {net}", "replace it with the exported ONNX model")
             continue
-        yield from _weights(model, file, net)
         yield from _not_tensors(file, net)
         if model.config is None:
             continue
@@ -129,27 +125,6 @@ def _control_type(control: Any) -> str:
         if getattr(control, f"{field}_false_true"):
             return name
     return type_name(control.data_type) if control.data_type else ""
-
-
-def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
-    """TR607: a file with external weights is missing, truncated or elsewhere."""
-    folder = posixpath.dirname(file)
-    remedy = f"add the file to {folder}/, or export the model with its weights in one file"
-    for name, need in sorted(net.external.items()):
-        path = posixpath.normpath(posixpath.join(folder, name))
-        inner = path.partition("/")[2]
-        entry = model.named.get(inner)
-        if not path.startswith(f"{folder}/"):
-            why = f"is outside of {folder}/, which ONNX Runtime refuses"
-        elif entry is not None and entry.kind is FileKind.NOTHING:
-            why = "doesn't exist"
-        elif inner in model.pointers:
-            why, remedy = "is a Git LFS pointer", "run git lfs pull, then rebuild the image"
-        elif entry is not None and entry.kind is FileKind.FILE and entry.size < need:
-            why = f"has {entry.size} bytes, but the model needs {need}"
-        else:
-            continue
-        yield error(file, "TR607", f"the file with its weights, {name!r}, {why}", remedy)
 
 
 def _not_tensors(file: str, net: Network) -> Iterator[Finding]:

@@ -187,3 +187,38 @@ def test_rejects_inputs_and_outputs_that_are_not_tensors(tmp_path, side):
     net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
     net[f"{side}s"].append(onnx_file.sequence("probabilities", FP32))
     assert "error TR609" in judged(tmp_path, config, **net)
+
+
+def with_weights(tmp_path: Path, weight: bytes, **files: bytes) -> Path:
+    """Writes a model that adds `weight`, which is named w, to its input. `files`: others, by path with __ for /."""
+    config = "max_batch_size: 8\n" + declared("input", "a", "[ 8 ]") + declared("output", "b", "[ 8 ]")
+    sides = [value("a", FP32, ["n", 8])], [value("b", FP32, ["n", 8])]
+    write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)(tmp_path)
+    write("m/1/model.onnx", model(*sides, [node("Add", ["a", "w"], ["b"])], [weight]))(tmp_path)
+    for path, content in files.items():
+        write(path.replace("__", "/"), content)(tmp_path)
+    return tmp_path
+
+
+OUTSIDE = ["../w", "/models/m/w", "/models/m/1/w", "../../other/w"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize(
+    ("server", "expected"), [(None, ["warning"]), ((2, 51), []), ((2, 65), []), ((2, 66), ["error"])]
+)
+def test_servers_from_26_02_on_refuse_weights_outside_of_the_version(tmp_path, name, server, expected):
+    files = {"m__w": bytes(32), "m__1__w": bytes(32), "other__w": bytes(32)}
+    root = with_weights(tmp_path, onnx_file.external_weight("w", name), **files)
+    told = [f for f in findings(root, server=server) if f.code == "TR607"]
+    assert [f.severity for f in told] == expected
+    assert all("outside of m/1/" in f.message and ("26.02" in f.message) is (server is None) for f in told)
+
+
+@pytest.mark.parametrize(("name", "severity"), [*((name, "error") for name in OUTSIDE), ("/opt/w", "warning"),
+                                                ("../../../w", "warning")])  # fmt: skip
+def test_weights_outside_of_the_version_must_exist(tmp_path, name, severity):
+    root = with_weights(tmp_path, onnx_file.external_weight("w", name))
+    [told] = [f for f in findings(root, server=(2, 51)) if f.code == "TR607"]
+    assert told.severity == severity
+    assert ("outside of the repository" if severity == "warning" else "doesn't exist") in told.message
