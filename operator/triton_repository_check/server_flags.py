@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 _CACHE = ("--cache-config", "--response-cache-byte-size")
 _REGION = "python,shm-default-byte-size="
 _POOL = "python,thread-pool-size="
+_BATCH = "default-max-batch-size="
+_BATCHES = (f"onnxruntime,{_BATCH}", _BATCH)
+"""Of the onnxruntime backend, and of each backend, which counts less."""
 _RELEVANT = (
     *_CACHE,
     "--disable-auto-complete-config",
@@ -17,6 +20,7 @@ _RELEVANT = (
     "--rate-limit-resource",
     "--strict-model-config",
 )
+DEFAULT_BATCH = 4
 TRUE = ("true", "on", "1")
 _NAME = re.compile(r"[\w.-]+")
 
@@ -30,6 +34,7 @@ class ServerFlags:
     - `response_cache`: whether the server has a response cache.
     - `region_bytes`: first size of the region in /dev/shm of each instance of a Python model; None without the flag.
     - `pool_threads`: threads that the server starts for each instance of a Python model; None without the flag.
+    - `default_batch`: the max_batch_size that the onnxruntime backend sets where config.pbtxt has none; 0: none.
     - `rate_limiter`: whether the server obeys rate_limiter in config.pbtxt.
     - `resources`: the number of each resource for rate_limiter, on the device that has most. Empty without the flag:
       then there are as many as the models need.
@@ -40,6 +45,7 @@ class ServerFlags:
     response_cache: bool = False
     region_bytes: int | None = None
     pool_threads: int | None = None
+    default_batch: int = DEFAULT_BATCH
     rate_limiter: bool = False
     resources: Mapping[str, int] = field(default_factory=dict)
 
@@ -59,6 +65,7 @@ def parse(arguments: Iterable[str]) -> ServerFlags:
         response_cache=any(flag in values for flag in _CACHE),
         region_bytes=_number(pairs, _REGION),
         pool_threads=_number(pairs, _POOL),
+        default_batch=next((n for each in _BATCHES if (n := _number(pairs, each)) is not None), DEFAULT_BATCH),
         rate_limiter=values.get("--rate-limit", "").lower() == "execution_count",
         resources=resources,
     )
@@ -69,7 +76,7 @@ def relevant(arguments: Iterable[str]) -> list[str]:
     return [
         flag + (f"={value.partition(',')[0] if flag in _CACHE else value}" if value else "")
         for flag, value in flags(arguments)
-        if flag in _RELEVANT or value.startswith((_REGION, _POOL))
+        if flag in _RELEVANT or value.startswith((_REGION, _POOL, *_BATCHES))
     ]
 
 
@@ -81,6 +88,7 @@ def arguments(server: ServerFlags) -> list[str]:
         *(["--cache-config=local,size=1048576"] if server.response_cache else []),
         *([f"--backend-config={_REGION}{server.region_bytes}"] if server.region_bytes is not None else []),
         *([f"--backend-config={_POOL}{server.pool_threads}"] if server.pool_threads is not None else []),
+        *([f"--backend-config={_BATCHES[0]}{server.default_batch}"] if server.default_batch != DEFAULT_BATCH else []),
         *(["--rate-limit=execution_count"] if server.rate_limiter else []),
         *(f"--rate-limit-resource={name}:{count}" for name, count in server.resources.items()),
     ]

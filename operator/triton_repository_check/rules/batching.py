@@ -9,6 +9,7 @@ from typing import Any
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.rules.base import Checks, each_model, error, instead, listed, note, warning
+from triton_repository_check.rules.onnx import completes
 from triton_repository_check.schema import DataType, type_name
 
 CODES = {
@@ -38,8 +39,7 @@ def batching(_: Repository, model: Model) -> Iterator[Finding]:
             "set it to 0 for a model without a batch dimension, else to the largest batch size",
             model.where.find("max_batch_size"),
         )
-    # Without declared inputs a backend may set max_batch_size, unless config.pbtxt sets it to 0.
-    completed = not config.input and "max_batch_size" not in model.where.fields
+    completed = _completed(model)
     if config.HasField("dynamic_batching") and config.max_batch_size == 0 and not completed:
         yield warning(
             model.config_path,
@@ -61,6 +61,17 @@ def batching(_: Repository, model: Model) -> Iterator[Finding]:
                 )
 
 
+def _completed(model: Model) -> bool:
+    """Whether the backend may set max_batch_size.
+
+    It may without declared inputs, unless config.pbtxt sets it to 0. That of onnxruntime also completes this 0, but
+    only if a side isn't declared.
+    """
+    if model.backend == "onnxruntime":
+        return completes(model, None)
+    return not model.config.input and "max_batch_size" not in model.where.fields
+
+
 def _preferred(config: Any) -> Iterator[tuple[tuple[str | int, ...], list[int]]]:
     if config.HasField("dynamic_batching"):
         yield ("dynamic_batching", 0), list(config.dynamic_batching.preferred_batch_size)
@@ -75,7 +86,7 @@ def ragged(_: Repository, model: Model) -> Iterator[Finding]:
         return
     batches = config.HasField("dynamic_batching") and config.max_batch_size > 1
     for index, tensor in enumerate(config.input):
-        if tensor.allow_ragged_batch and not config.max_batch_size:
+        if tensor.allow_ragged_batch and not config.max_batch_size and not _completed(model):
             yield warning(
                 model.config_path,
                 "TR111",

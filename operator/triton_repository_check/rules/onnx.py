@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from triton_repository_check.expected import Expected
-from triton_repository_check.findings import Finding
+from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.onnx import Network, Tensor
-from triton_repository_check.rules.base import Checks, each_model, each_model_expected, error, instead, warning
+from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, warning
 from triton_repository_check.schema import type_name
+from triton_repository_check.server_flags import DEFAULT_BATCH, ServerFlags
 from triton_repository_check.versions import onnx_of
 
 CODES = {
@@ -25,10 +26,45 @@ CODES = {
     "TR610": "model.onnx: the server's ONNX Runtime is too old for the file",
 }
 
+_BOTH = "declare inputs and outputs, with the batch size in dims, so that the server completes nothing"
 _FILE = "export the model again, or correct config.pbtxt"
 
 
-def network(_: Repository, model: Model) -> Iterator[Finding]:
+def completes(model: Model, flags: ServerFlags | None) -> bool:
+    """Whether the onnxruntime backend completes the configuration, because it declares no inputs or no outputs."""
+    config = model.config
+    return (flags is None or flags.completion) and not ((config.input or config.batch_input) and config.output)
+
+
+def largest_batch(model: Model, flags: ServerFlags | None) -> int:
+    """Returns the max_batch_size with which the onnxruntime backend may run the model."""
+    networks = model.networks.values()
+    sizes = [size for net in networks if not isinstance(net, str) for size in _batches(model, net, flags)]
+    return max(sizes or _of_any_file(model, flags))
+
+
+def _batches(model: Model, net: Network, flags: ServerFlags | None) -> Sequence[int]:
+    """Returns the max_batch_size with which the server runs the file; two if that depends on what it infers.
+
+    Follows AutoCompleteMaxBatch in onnxruntime.cc. It takes an input without a shape as a single value. ONNX Runtime
+    infers the shape of an output that has none in the file. It may also infer a fixed size of a variable dimension, but
+    seldom of the first one.
+    """
+    sizes = _of_any_file(model, flags)
+    known = [t.dims or () for t in net.inputs] + [t.dims for t in net.outputs if t.dims is not None]
+    if len(sizes) == 1 or any(dims[:1] != (-1,) for dims in known):
+        return sizes[:1]
+    return sizes[1:] if len(known) == len(net.inputs) + len(net.outputs) else sizes
+
+
+def _of_any_file(model: Model, flags: ServerFlags | None) -> tuple[int, ...]:
+    """Returns the max_batch_size of config.pbtxt, and what the server may complete it to."""
+    most = model.config.max_batch_size
+    default = DEFAULT_BATCH if flags is None else flags.default_batch
+    return (most, default) if most == 0 and default and completes(model, flags) else (most,)
+
+
+def network(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR601-TR606, TR608, TR609: the ONNX file is invalid, or its inputs and outputs differ from config.pbtxt."""
     for file, net in model.networks.items():
         if isinstance(net, str):
@@ -38,12 +74,11 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
         if model.config is None:
             continue
         where = f" in {file.rpartition('/')[2]}"
-        yield from _side(model, "input", (*net.inputs, *net.defaults), where)
-        yield from _side(model, "output", net.outputs, where)
-        yield from _optional(model, net, where)
-        yield from _completed(model, net, where)
+        compared = [tuple(_compared(model, net, where, batch)) for batch in _batches(model, net, expected.flags)]
+        yield from min(compared, key=lambda found: sum(f.severity is Severity.ERROR for f in found))
+        if completes(model, expected.flags):
+            yield from _completed(model, net, where)
         yield from _passed(model, net, where)
-        yield from _controls(model, net, where)
         inputs = _requested(model)
         for tensor in net.inputs if model.config.input else ():
             if tensor.name not in inputs:
@@ -54,6 +89,14 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
                     f'add input {{ name: "{tensor.name}" data_type: {tensor.data_type or "…"} dims: […] }}',
                     model.where.find("input", 0),
                 )
+
+
+def _compared(model: Model, net: Network, where: str, batch: int) -> Iterator[Finding]:
+    """Compares the tensors of config.pbtxt with those of the file. `batch`: the max_batch_size of the server."""
+    yield from _side(model, "input", (*net.inputs, *net.defaults), where, batch)
+    yield from _side(model, "output", net.outputs, where, batch)
+    yield from _optional(model, net, where, batch)
+    yield from _controls(model, net, where, batch)
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
@@ -101,7 +144,7 @@ def _passed(model: Model, net: Network, where: str) -> Iterator[Finding]:
             )
 
 
-def _controls(model: Model, net: Network, where: str) -> Iterator[Finding]:
+def _controls(model: Model, net: Network, where: str, batch: int) -> Iterator[Finding]:
     """TR604, TR605: a control of sequences has another type in the file, or isn't one value."""
     by_name = {tensor.name: tensor for tensor in net.inputs}
     for index, tensor in enumerate(model.config.sequence_batching.control_input):
@@ -113,7 +156,7 @@ def _controls(model: Model, net: Network, where: str) -> Iterator[Finding]:
         if actual.data_type and kind and actual.data_type != kind:
             message = f"control {tensor.name!r} is {kind}, but {actual.data_type}{where}"
             yield error(model.config_path, "TR604", message, "set the control's values in that type", at)
-        dims = actual.dims[1:] if actual.dims and model.config.max_batch_size > 0 else actual.dims
+        dims = actual.dims[1:] if actual.dims and batch > 0 else actual.dims
         if dims is not None and dims != (1,):
             message = f"control {tensor.name!r} is {_text(dims)}{where}, but the backend needs [ 1 ]"
             yield error(model.config_path, "TR605", message, _FILE, at)
@@ -140,18 +183,16 @@ def _not_tensors(file: str, net: Network) -> Iterator[Finding]:
                 )
 
 
-def _optional(model: Model, net: Network, where: str) -> Iterator[Finding]:
+def _optional(model: Model, net: Network, where: str, batch: int) -> Iterator[Finding]:
     """TR608: an optional input needs a default value in the file and max_batch_size 0."""
     defaults = {tensor.name for tensor in net.defaults}
     for index, tensor in enumerate(model.config.input):
         if not tensor.optional:
             continue
         at = model.where.find("input", index, "optional")
-        if model.config.max_batch_size > 0:
-            message = (
-                f"input {tensor.name!r} can't be optional, because max_batch_size is {model.config.max_batch_size}"
-            )
-            remedy = "set max_batch_size to 0, or remove optional"
+        if batch > 0:
+            message = f"input {tensor.name!r} can't be optional, because {_why(model, batch)}"
+            remedy = f"{'set max_batch_size to 0' if model.config.max_batch_size else _BOTH}, or remove optional"
         elif tensor.name not in defaults and tensor.name in {t.name for t in net.inputs}:
             message = f"input {tensor.name!r} can't be optional, because it has no default value{where}"
             remedy = "remove optional, or export the model with an initializer for this input"
@@ -160,12 +201,18 @@ def _optional(model: Model, net: Network, where: str) -> Iterator[Finding]:
         yield error(model.config_path, "TR608", message, remedy, at)
 
 
+def _why(model: Model, batch: int) -> str:
+    written = model.config.max_batch_size == batch
+    return f"max_batch_size is {batch}" if written else f"the server completes max_batch_size to {batch}"
+
+
 def _completed(model: Model, net: Network, where: str) -> Iterator[Finding]:
     """TR606: the backend completes a side that config.pbtxt doesn't declare, and refuses a fixed batch size there."""
     config = model.config
     sides = ((config.input or config.batch_input, "input", net.inputs), (config.output, "output", net.outputs))
     for declared, side, tensors in sides if config.max_batch_size > 0 else ():
-        fixed = [t.name for t in tensors if t.dims is not None and t.dims[:1] != (-1,)]
+        shapes = {t.name: t.dims or () for t in tensors if side == "input" or t.dims is not None}
+        fixed = [name for name, dims in shapes.items() if dims[:1] != (-1,)]
         if not declared and fixed:
             yield error(
                 model.config_path,
@@ -176,7 +223,7 @@ def _completed(model: Model, net: Network, where: str) -> Iterator[Finding]:
             )
 
 
-def _side(model: Model, side: str, tensors: Sequence[Tensor], where: str) -> Iterator[Finding]:
+def _side(model: Model, side: str, tensors: Sequence[Tensor], where: str, batch: int) -> Iterator[Finding]:
     by_name = {tensor.name: tensor for tensor in tensors}
     for index, tensor in enumerate(getattr(model.config, side)):
         at = model.where.find(side, index)
@@ -201,16 +248,16 @@ def _side(model: Model, side: str, tensors: Sequence[Tensor], where: str) -> Ite
             )
         batched = side == "output" and any(tensor.name in t.target_name for t in model.config.batch_output)
         if actual.dims is not None and tensor.dims and not batched:
-            yield from _shape(model, side, tensor, actual.dims, where, index)
+            yield from _shape(model, side, index, actual.dims, where, batch)
 
 
-def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where: str, index: int) -> Iterator[Finding]:
+def _shape(model: Model, side: str, index: int, actual: tuple[int, ...], where: str, batch: int) -> Iterator[Finding]:
     """TR605, TR606: the shape differs, or the batch size is fixed.
 
     Follows CompareDimsSupported in onnxruntime_utils.cc: a fixed dimension in the file must be the same in
     config.pbtxt. A variable dimension of an output in the file must be variable in config.pbtxt.
     """
-    batch = model.config.max_batch_size
+    tensor = getattr(model.config, side)[index]
     at = model.where.find(side, index, "dims")
     declared = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else tuple(tensor.dims)
     name = f"{side} {tensor.name!r}"
@@ -237,13 +284,17 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
         )
         return
     full = (-1, *declared) if batch > 0 else declared
+    written = batch == model.config.max_batch_size
+    because = "" if written else f", because the server completes max_batch_size to {batch}"
+    also = "" if written else f", or {_BOTH}"
+    of = f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}{because}"
     sizes = list(zip(full, actual, strict=False))
     if len(full) != len(actual) or any(a != b for a, b in sizes if b != -1):
         yield error(
             model.config_path,
             "TR605",
-            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, but {_text(actual)}{where}",
-            f"set dims: {_text(actual[1:] if batch > 0 else actual)}" if len(actual) > (batch > 0) else _FILE,
+            f"{of}, but {_text(actual)}{where}",
+            f"set dims: {_text(actual[1:] if batch > 0 else actual)}{also}" if len(actual) > (batch > 0) else _FILE,
             at,
         )
     elif side == "output" and any(a != b for a, b in sizes):
@@ -251,7 +302,7 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
         yield warning(
             model.config_path,
             "TR605",
-            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, but variable{where}: {_text(actual)}",
+            f"{of}, but variable{where}: {_text(actual)}",
             f"set dims: {_text(actual[1:] if batch > 0 else actual)}",
             at,
         )
@@ -279,6 +330,6 @@ def _text(dims: Sequence[int]) -> str:
 
 
 CHECKS: Checks = (
-    ("model.onnx", each_model(network)),
+    ("model.onnx", each_model_expected(network)),
     ("model.onnx: versions", each_model_expected(newer)),
 )

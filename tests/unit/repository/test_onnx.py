@@ -11,6 +11,7 @@ from support import onnx_file
 from support.mutations import write
 from support.onnx_file import FP32, INT64, STRING, model, node, shape_constant, value
 from triton_repository_check.onnx import Network, OnnxError, Tensor, TooManyFieldsError, read
+from triton_repository_check.server_flags import ServerFlags, parse
 from unit.repository.gen import findings
 
 REPOSITORIES = Path(__file__).parents[3] / "model_images"
@@ -115,12 +116,20 @@ def test_survives_random_bytes(tmp_path):
             continue
 
 
-def judged(tmp_path: Path, config: str, *, inputs: list[bytes], outputs: list[bytes], weights: tuple[bytes, ...] = ()):
+def judged(
+    tmp_path: Path,
+    config: str,
+    *,
+    inputs: list[bytes],
+    outputs: list[bytes],
+    weights: tuple[bytes, ...] = (),
+    **expected,
+):
     """Returns the findings for an ONNX model and its config.pbtxt."""
     change = write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)
     change(tmp_path)
     write("m/1/model.onnx", model(inputs, outputs, [], weights))(tmp_path)
-    return [f"{f.severity} {f.code}" for f in findings(tmp_path)]
+    return [f"{f.severity} {f.code}" for f in findings(tmp_path, **expected)]
 
 
 def declared(side: str, name: str, dims: str, more: str = "") -> str:
@@ -179,6 +188,75 @@ def test_optional_input_needs_a_default_value(tmp_path, batch, dims, weights, ex
     scale = value("scale", INT64, ["n", 1] if batch else [1])
     net = {"inputs": [value("a", FP32, ["n", 4]), scale], "outputs": [value("b", FP32, ["n", 4])]}
     assert judged(tmp_path, config, weights=(shape_constant("scale", [1]),) if weights else (), **net) == expected
+
+
+NO_SHAPE = value("b", FP32, None)
+
+
+@pytest.mark.parametrize(
+    ("batch", "tensors", "outputs", "flags", "expected"),
+    [
+        (None, [("input", "a", "[ 4 ]")], [], "", []),
+        (None, [("output", "b", "[ 4 ]")], [], "", []),
+        (0, [("input", "a", "[ 4 ]")], [], "", []),
+        (None, [("input", "a", "[ -1, 4 ]")], [], "", ["error TR605"]),
+        (None, [("output", "b", "[ -1, 4 ]")], [], "", ["error TR605"]),
+        (0, [("input", "a", "[ -1, 4 ]")], [], "", ["error TR605"]),
+        (None, [("input", "a", "[ 2, 4 ]")], [], "", ["error TR605"]),
+        (None, [("input", "a", "[ -1, 4 ]"), ("output", "b", "[ -1, 4 ]")], [], "", []),
+        (None, [("input", "a", "[ 2, 2 ] reshape { shape: [ 4 ] }")], [], "", []),
+        # The backend completes no batch size for a file with a fixed one.
+        (None, [("input", "a", "[ -1, 4 ]")], [value("b", FP32, [1, 4])], "", []),
+        (None, [("input", "a", "[ -1, 4 ]")], [value("b", FP32, [])], "", []),
+        (None, [("input", "a", "[ 4 ]")], [value("b", FP32, [1, 4])], "", ["error TR605"]),
+        # ONNX Runtime may infer the shape that the file doesn't have.
+        (None, [("input", "a", "[ 4 ]")], [NO_SHAPE], "", []),
+        (None, [("input", "a", "[ -1, 4 ]")], [NO_SHAPE], "", []),
+        (None, [("input", "a", "[ 5 ]")], [NO_SHAPE], "", ["error TR605"]),
+        (None, [("input", "a", "[ -1, 4 ]")], [], "default-max-batch-size=0", []),
+        (None, [("input", "a", "[ 4 ]")], [], "default-max-batch-size=0", ["error TR605"]),
+        (None, [("input", "a", "[ 4 ]")], [], "default-max-batch-size=1", []),
+        (None, [("input", "a", "[ -1, 4 ]")], [], "onnxruntime,default-max-batch-size=8", ["error TR605"]),
+    ],
+)
+def test_the_backend_completes_max_batch_size_where_a_side_is_not_declared(
+    tmp_path, batch, tensors, outputs, flags, expected
+):
+    config = "" if batch is None else f"max_batch_size: {batch}\n"
+    config += "".join(declared(*tensor) for tensor in tensors)
+    net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": outputs or [value("b", FP32, ["n", 4])]}
+    settings = parse([f"--backend-config={flags}"] if flags else [])
+    assert judged(tmp_path, config, **net, flags=settings) == expected
+
+
+def test_without_completion_the_dims_have_the_batch(tmp_path):
+    net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
+    for dims, expected in (("[ -1, 4 ]", []), ("[ 4 ]", ["error TR605"])):
+        told = judged(tmp_path, declared("input", "a", dims), **net, flags=ServerFlags(completion=False))
+        assert [each for each in told if "TR605" in each] == expected
+
+
+def test_names_the_batch_size_that_the_server_completes(tmp_path):
+    default = onnx_file.value("scale", FP32, [1]), shape_constant("scale", [1])
+    config = declared("input", "a", "[ 4 ]") + declared("input", "scale", "[ 1 ]", "optional: true")
+    write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)(tmp_path)
+    net = model([value("a", FP32, ["n", 4]), default[0]], [value("b", FP32, ["n", 4])], [], [default[1]])
+    write("m/1/model.onnx", net)(tmp_path)
+    told = {f.code: f for f in findings(tmp_path)}
+    assert "the server completes max_batch_size to 4" in told["TR605"].message
+    assert "the server completes max_batch_size to 4" in told["TR608"].message
+    assert "set max_batch_size" not in told["TR608"].remedy
+
+
+@pytest.mark.parametrize("batch", [0, 8])
+def test_batches_of_a_model_that_is_completed_have_an_effect(tmp_path, batch):
+    config = f"max_batch_size: {batch}\ndynamic_batching {{ }}\n"
+    config += declared("input", "a", "[ -1 ]", "allow_ragged_batch: true")
+    net = {"inputs": [value("a", FP32, ["n"])], "outputs": [value("b", FP32, ["n", 4])]}
+    assert [each for each in judged(tmp_path, config, **net) if "TR1" in each] == []
+    config += declared("output", "b", "[ 4 ]" if batch else "[ -1, 4 ]")
+    told = [] if batch else ["warning TR107", "warning TR111"]
+    assert [each for each in judged(tmp_path, config, **net) if "TR1" in each] == told
 
 
 @pytest.mark.parametrize("side", ["input", "output"])

@@ -31,6 +31,12 @@ from triton_repository_check.server_flags import ServerFlags, arguments, parse, 
         ("--backend-config=python,thread-pool-size=1", ServerFlags(pool_threads=1)),
         ("--backend-config python,thread-pool-size=8 --log-info=false", ServerFlags(pool_threads=8)),
         ("--backend-config=vllm,thread-pool-size=1", ServerFlags()),
+        ("--backend-config=default-max-batch-size=8", ServerFlags(default_batch=8)),
+        (
+            "--backend-config=onnxruntime,default-max-batch-size=0 --backend-config=default-max-batch-size=8",
+            ServerFlags(default_batch=0),
+        ),
+        ("--backend-config=tensorflow,default-max-batch-size=8", ServerFlags()),
         ("--rate-limit=off --rate-limit-resource=a:2", ServerFlags(resources={"a": 2})),
         (
             "--rate-limit=Execution_Count --rate-limit-resource=a:2:0 --rate-limit-resource a:3:1",
