@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from triton_repository_check.expected import Expected
 from triton_repository_check.files import FileKind
 from triton_repository_check.findings import Finding
 from triton_repository_check.model import Data, Model, Repository
 from triton_repository_check.needs import element_bytes, product
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import Checks, did_you_mean, each_model, error, instead, warning
+from triton_repository_check.rules.base import (
+    Checks,
+    did_you_mean,
+    each_model,
+    each_model_expected,
+    error,
+    instead,
+    warning,
+)
+from triton_repository_check.rules.onnx import largest_batch
 from triton_repository_check.schema import DataType, type_name
 
 CODES = {
@@ -22,7 +32,7 @@ CODES = {
 }
 
 
-def warmup(_: Repository, model: Model) -> Iterator[Finding]:
+def warmup(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR701-TR705: a warm-up request, which the server runs before the model is ready, is invalid."""
     if model.config is None or model.is_ensemble:
         return
@@ -38,7 +48,7 @@ def warmup(_: Repository, model: Model) -> Iterator[Finding]:
                     at,
                 )
             continue
-        yield from _batch(model, sample, at)
+        yield from _batch(model, sample, at, expected)
         yield from _inputs(model, sample, at)
         for name, tensor in sorted(sample.inputs.items()):
             place = at.find("inputs", name).find("value")
@@ -67,13 +77,16 @@ def states(_: Repository, model: Model) -> Iterator[Finding]:
                 yield from _file(model, f"initial_state/{first.data_file}", first, 1, at, "data_file")
 
 
-def _batch(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
-    maximum = model.config.max_batch_size
+def _batch(model: Model, sample: Any, at: Node, expected: Expected) -> Iterator[Finding]:
+    """TR703: the sample is larger than the server's batches."""
+    written = model.config.max_batch_size
+    maximum = largest_batch(model, expected.flags) if model.backend == "onnxruntime" else written
+    so = "max_batch_size is" if maximum == written else "the server completes max_batch_size to"
     if sample.batch_size > max(maximum, 1):
         yield error(
             model.config_path,
             "TR703",
-            f"the batch_size of the warm-up is {sample.batch_size}, but max_batch_size is {maximum}",
+            f"the batch_size of the warm-up is {sample.batch_size}, but {so} {maximum}",
             f"lower batch_size to at most {maximum}" if maximum else "set batch_size to 1",
             at.find("batch_size"),
         )
@@ -185,6 +198,6 @@ def _strings(data: Data) -> str:
 
 
 CHECKS: Checks = (
-    ("warm-up", each_model(warmup)),
+    ("warm-up", each_model_expected(warmup)),
     ("initial states", each_model(states)),
 )

@@ -248,6 +248,29 @@ def test_names_the_batch_size_that_the_server_completes(tmp_path):
     assert "set max_batch_size" not in told["TR608"].remedy
 
 
+WARM_UP = (
+    'model_warmup {{ name: "w" batch_size: {} inputs {{ key: "a" value {{ data_type: TYPE_FP32 dims: [ 4 ] '
+    "zero_data: true }} }} }}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "size", "expected"),
+    [
+        ("", 4, []),
+        ("max_batch_size: 0\n", 4, []),
+        ("", 5, ["error TR703"]),
+        ("max_batch_size: 8\n", 8, []),
+        ("max_batch_size: 8\n", 9, ["error TR703"]),
+        (declared("input", "a", "[ -1, 4 ]") + declared("output", "b", "[ -1, 4 ]"), 2, ["error TR703"]),
+    ],
+)
+def test_a_warm_up_may_have_the_batch_size_that_the_server_completes(tmp_path, config, size, expected):
+    net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
+    told = judged(tmp_path, config + WARM_UP.format(size), **net)
+    assert [each for each in told if "TR703" in each] == expected
+
+
 @pytest.mark.parametrize("batch", [0, 8])
 def test_batches_of_a_model_that_is_completed_have_an_effect(tmp_path, batch):
     config = f"max_batch_size: {batch}\ndynamic_batching {{ }}\n"
