@@ -29,7 +29,7 @@ from triton_repository_check.model import (
     in_repository,
     weights_path,
 )
-from triton_repository_check.onnx import MAX_FIELDS, Network, OnnxError, TooManyFieldsError
+from triton_repository_check.onnx import MAX_FIELDS, ORT, Network, OnnxError, TooManyFieldsError, is_ort
 from triton_repository_check.onnx import read as read_onnx
 from triton_repository_check.overrides import Overrides
 from triton_repository_check.places import Node, at, strings
@@ -431,10 +431,15 @@ def _source(reader: _Reader, path: str) -> str | None:
 
 
 def _network(reader: _Reader, path: str, size: int) -> Network | str | None:
-    """Returns the interface of an ONNX file, why it has none, or None with a finding if the file is too large."""
+    """Returns the interface of an ONNX file, why it has none, or None.
+
+    None has a finding if the file is too large, and none if it has the ORT format under a name that is right for it.
+    """
     try:
         with reader.files.open(path) as file:
-            return read_onnx(file, size)
+            if not path.lower().endswith(ORT):
+                return read_onnx(file, size)
+            return None if is_ort(file) else f"a file *{ORT} must have the ORT format"
     except OnnxError as error:
         return str(error)
     except TooManyFieldsError:

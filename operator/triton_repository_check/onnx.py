@@ -15,6 +15,8 @@ MAX_TENSORS = 10_000
 """Maximum number of inputs and outputs. A file with more is invalid."""
 MAX_FIELDS = 1_000_000
 """Maximum number of protobuf fields that are read, to limit time and memory. A large model has about 100,000."""
+ORT = ".ort"
+"""The end of the names from which ONNX Runtime reads only the ORT format."""
 _NAME_BYTES = 4096
 _NO_TENSORS = (4, 5, 8, 9)
 """Fields of a TypeProto that aren't tensors: a sequence, a map, a sparse tensor, an optional."""
@@ -95,6 +97,12 @@ class _Source:
             raise TooManyFieldsError
 
 
+def is_ort(file: IO[bytes]) -> bool:
+    """Whether a file has the ORT format of ONNX Runtime, a FlatBuffer, which `read` doesn't read."""
+    file.seek(0)
+    return file.read(8)[4:] == b"ORTM"
+
+
 def read(file: IO[bytes], size: int) -> Network:
     """Returns the interface of the ONNX model in the `size` bytes of `file`.
 
@@ -102,6 +110,9 @@ def read(file: IO[bytes], size: int) -> Network:
     """
     if not size:
         raise OnnxError("the file is empty")
+    if is_ort(file):
+        raise OnnxError(f"it has the ORT format, which ONNX Runtime reads only from a file *{ORT}")
+    file.seek(0)
     if file.read(40).startswith(b"version https://git-lfs"):
         raise OnnxError("it is a Git LFS pointer; run git lfs pull")
     source = _Source(file)

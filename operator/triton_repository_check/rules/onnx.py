@@ -8,7 +8,7 @@ from typing import Any
 from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.onnx import Network, Tensor
+from triton_repository_check.onnx import ORT, Network, Tensor
 from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, warning
 from triton_repository_check.schema import type_name
 from triton_repository_check.server_flags import DEFAULT_BATCH, ServerFlags
@@ -68,7 +68,10 @@ def network(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
     """TR601-TR606, TR608, TR609: the ONNX file is invalid, or its inputs and outputs differ from config.pbtxt."""
     for file, net in model.networks.items():
         if isinstance(net, str):
-            yield error(file, "TR601", f"not an ONNX model: {net}", "replace it with the exported ONNX model")
+            remedy = "replace it with the exported ONNX model"
+            if file.lower().endswith(ORT) or ORT in net:
+                remedy = f"{remedy}, or set default_model_filename to the name *{ORT} of a file in the ORT format"
+            yield error(file, "TR601", f"not an ONNX model: {net}", remedy)
             continue
         yield from _not_tensors(file, net)
         if model.config is None:

@@ -85,6 +85,29 @@ def test_rejects_other_files(tmp_path, content, words):
         parsed(tmp_path, content)
 
 
+IN_ORT_FORMAT = b"\x1c\0\0\0ORTM" + bytes(100)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("model.ort", IN_ORT_FORMAT, []),
+        ("MODEL.ORT", IN_ORT_FORMAT, []),
+        ("model.onnx", IN_ORT_FORMAT, ["*.ort"]),
+        ("model.ort", model([value("a", FP32, ["n", 4])], [value("b", FP32, ["n", 4])]), ["*.ort"]),
+        ("model.ort", b"", ["*.ort"]),
+    ],
+)
+def test_the_ort_format_needs_the_right_name(tmp_path, name, content, expected):
+    config = declared("input", "a", "[ 4 ]") + declared("output", "b", "[ 4 ]")
+    config = f'backend: "onnxruntime"\nmax_batch_size: 8\ndefault_model_filename: "{name}"\n{config}'
+    write("m/config.pbtxt", config)(tmp_path)
+    write(f"m/1/{name}", content)(tmp_path)
+    told = [f for f in findings(tmp_path) if f.severity == "error"]
+    assert [f.code for f in told] == ["TR601" for _ in expected]
+    assert all(word in f.message for f, word in zip(told, expected, strict=True))
+
+
 def test_stops_after_many_fields(tmp_path, monkeypatch):
     monkeypatch.setattr("triton_repository_check.onnx.MAX_FIELDS", 10)
     with pytest.raises(TooManyFieldsError):
