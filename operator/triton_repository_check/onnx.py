@@ -18,6 +18,8 @@ MAX_FIELDS = 1_000_000
 ORT = ".ort"
 """The end of the names from which ONNX Runtime reads only the ORT format."""
 _NAME_BYTES = 4096
+_MAX_DEPTH = 33
+"""Maximum number of graphs around a graph: protobuf reads at most 100 messages inside of each other."""
 _NO_TENSORS = (4, 5, 8, 9)
 """Fields of a TypeProto that aren't tensors: a sequence, a map, a sparse tensor, an optional."""
 
@@ -69,7 +71,7 @@ class Network:
 
     - `inputs`: the inputs without a default value in the file. Each request needs them.
     - `defaults`: inputs with a default value in the file, which a request may override.
-    - `external`: the files with external weights, relative to the directory of the ONNX file, and the bytes that each
+    - `external`: the files with external weights that the network uses, relative to the directory of the ONNX file, and the bytes that each
       needs.
     - `ir_version`: the version of the file format; 0 if the file doesn't contain it.
     - `opset`: the version of the standard operators; 0 if the file doesn't contain it.
@@ -140,27 +142,45 @@ def _network(file: _Source, start: int, end: int) -> Network:
     outputs: list[Tensor] = []
     constants: set[str] = set()
     external: dict[str, int] = {}
+    stored: dict[str, dict[str, int]] = {}
     for number, first, last in _fields(file, start, end):
         if number in (11, 12):
             (inputs if number == 11 else outputs).append(_tensor(file, first, last))
             if len(inputs) + len(outputs) > MAX_TENSORS:
                 raise OnnxError(f"it declares more than {MAX_TENSORS} inputs and outputs")
         elif number == 5:  # a weight; before IR version 4 it is an input too
-            for inner, a, b in _fields(file, first, last):
-                if inner == 8:
-                    constants.add(_text(file, a, b))
-            _add_external(file, first, last, external)
+            name = next((_text(file, a, b) for inner, a, b in _fields(file, first, last) if inner == 8), "")
+            constants.add(name)
+            _add_external(file, first, last, stored.setdefault(name, {}))
         elif number == 1:  # a node, whose attributes may be weights
             for inner, a, b in _fields(file, first, last):
                 for kind, c, d in _fields(file, a, b) if inner == 5 else ():
                     if kind in (5, 10):
                         _add_external(file, c, d, external)
+    # ONNX Runtime removes the weights that nothing reads before it opens their files.
+    read = {*_names_read(file, start, end), *(t.name for t in inputs)} if any(stored.values()) else set()
+    for name in stored.keys() & read:
+        for location, need in stored[name].items():
+            external[location] = max(external.get(location, 0), need)
     return Network(
         tuple(t for t in inputs if t.name not in constants),
         tuple(outputs),
         tuple(t for t in inputs if t.name in constants),
         external,
     )
+
+
+def _names_read(file: _Source, start: int, end: int, depth: int = 0) -> Iterator[str]:
+    """Yields the names of the tensors that the nodes of a graph read, also in graphs inside of nodes, and its outputs."""
+    if depth > _MAX_DEPTH:
+        raise EOFError
+    for number, first, last in _fields(file, start, end):
+        for inner, a, b in _fields(file, first, last) if number in (1, 12) else ():
+            if inner == 1:
+                yield _text(file, a, b)
+            for kind, c, d in _fields(file, a, b) if (number, inner) == (1, 5) else ():
+                if kind in (6, 11):
+                    yield from _names_read(file, c, d, depth + 1)
 
 
 def _tensor(file: _Source, start: int, end: int) -> Tensor:
@@ -195,13 +215,19 @@ def _dim(file: _Source, start: int, end: int) -> int:
 
 
 def _add_external(file: _Source, start: int, end: int, external: dict[str, int]) -> None:
-    """Adds the file of a TensorProto with external_data = 13, which has the keys location, offset and length."""
+    """Adds the file of a TensorProto with data_location = 14 and external_data = 13.
+
+    The latter has the keys location, offset and length. ONNX Runtime ignores it if data_location isn't 1.
+    """
     entries: dict[str, str] = {}
+    is_external = False
     for number, a, b in _fields(file, start, end):
         if number == 13:
             pair = {key: _text(file, c, d) for key, c, d in _fields(file, a, b) if key in (1, 2)}
             entries[pair.get(1, "")] = pair.get(2, "")
-    if location := entries.get("location"):
+        elif number == 14:
+            is_external = a == 1
+    if is_external and (location := entries.get("location")):
         numbers = [entries.get(key, "0") for key in ("offset", "length")]
         need = sum(map(int, numbers)) if all(n.isdecimal() and len(n) < 20 for n in numbers) else 0
         external[location] = max(external.get(location, 0), need)

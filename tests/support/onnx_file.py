@@ -57,11 +57,17 @@ def shape_constant(name: str, sizes: Sequence[int]) -> bytes:
     return number(1, len(sizes)) + number(2, INT64) + block(8, name) + block(9, raw)
 
 
-def external_weight(name: str, location: str) -> bytes:
+def branch(condition: str, outputs: Sequence[str], nodes: Sequence[bytes], weights: Sequence[bytes] = ()) -> bytes:
+    """Returns an If node whose only branch is a graph of `nodes` and `weights`."""
+    graph = b"".join([*(block(1, n) for n in nodes), *(block(5, w) for w in weights)])
+    return node("If", [condition], outputs, block(5, block(1, "then_branch") + block(6, graph) + number(20, 5)))
+
+
+def external_weight(name: str, location: str, data_location: int = 1) -> bytes:
     """Returns a weight of eight FP32 values in an external file."""
     fields = {"location": location, "offset": "0", "length": "32"}
     entries = b"".join(block(13, block(1, key) + block(2, value)) for key, value in fields.items())
-    return number(1, 8) + number(2, FP32) + block(8, name) + entries + number(14, 1)
+    return number(1, 8) + number(2, FP32) + block(8, name) + entries + number(14, data_location)
 
 
 def constant(output: str, weight: bytes) -> bytes:

@@ -46,10 +46,42 @@ def test_weights_in_the_inputs_of_old_files_are_not_inputs(tmp_path):
 
 
 def test_finds_external_weights(tmp_path):
-    content = model(
-        [], [], weights=[onnx_file.external_weight("w", "a.data"), onnx_file.external_weight("v", "a.data")]
-    )
+    weights = [onnx_file.external_weight("w", "a.data"), onnx_file.external_weight("v", "a.data")]
+    content = model([], [], [node("Add", ["w", "v"], ["y"])], weights)
     assert parsed(tmp_path, content).external == {"a.data": 32}
+
+
+WEIGHT = onnx_file.external_weight("w", "a.data")
+READS = {
+    "node": model([], [], [node("Neg", ["w"], ["y"])], [WEIGHT]),
+    "output": model([], [value("w", FP32, [8])], [], [WEIGHT]),
+    "input": model([value("w", FP32, [8])], [], [], [WEIGHT]),
+    "graph in a node": model([], [], [onnx_file.branch("c", ["y"], [node("Neg", ["w"], ["z"])])], [WEIGHT]),
+    "constant": model([], [], [onnx_file.constant("y", WEIGHT)]),
+}
+
+
+@pytest.mark.parametrize("content", READS.values(), ids=READS)
+def test_finds_external_weights_that_the_network_reads(tmp_path, content):
+    assert parsed(tmp_path, content).external == {"a.data": 32}
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [WEIGHT, onnx_file.external_weight("v", "a.data")[:-2], onnx_file.external_weight("v", "a.data", 0)],
+    ids=["not read", "no data_location", "data_location 0"],
+)
+def test_finds_no_external_weights_that_onnx_runtime_does_not_open(tmp_path, weight):
+    """It removes a weight that no node reads, and takes one with another data_location from the ONNX file."""
+    assert parsed(tmp_path, model([], [], [node("Neg", ["v"], ["y"])], [weight])).external == {}
+
+
+def test_rejects_graphs_deep_inside_of_each_other(tmp_path):
+    nodes = [node("Neg", ["w"], ["z"])]
+    for _ in range(1000):
+        nodes = [onnx_file.branch("c", ["y"], nodes)]
+    with pytest.raises(OnnxError):
+        parsed(tmp_path, model([], [], nodes, [WEIGHT]))
 
 
 @pytest.mark.parametrize("path", sorted(REPOSITORIES.glob("detection/repository/*/1/model.onnx")), ids=str)
