@@ -9,7 +9,7 @@ from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.onnx import ORT, Network, Tensor
-from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, warning
+from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, note, warning
 from triton_repository_check.schema import type_name
 from triton_repository_check.server_flags import DEFAULT_BATCH, ServerFlags
 from triton_repository_check.versions import onnx_of
@@ -258,7 +258,7 @@ def _shape(model: Model, side: str, index: int, actual: tuple[int, ...], where: 
     """TR605, TR606: the shape differs, or the batch size is fixed.
 
     Follows CompareDimsSupported in onnxruntime_utils.cc: a fixed dimension in the file must be the same in
-    config.pbtxt. A variable dimension of an output in the file must be variable in config.pbtxt.
+    config.pbtxt. A variable dimension of an output must be variable in config.pbtxt, after ONNX Runtime has inferred it.
     """
     tensor = getattr(model.config, side)[index]
     at = model.where.find(side, index, "dims")
@@ -301,14 +301,11 @@ def _shape(model: Model, side: str, index: int, actual: tuple[int, ...], where: 
             at,
         )
     elif side == "output" and any(a != b for a, b in sizes):
-        # A warning, because ONNX Runtime may infer the size although the file doesn't declare it.
-        yield warning(
-            model.config_path,
-            "TR605",
-            f"{of}, but variable{where}: {_text(actual)}",
-            f"set dims: {_text(actual[1:] if batch > 0 else actual)}",
-            at,
-        )
+        # ONNX Runtime may infer sizes that the file doesn't declare, and then they must be in config.pbtxt.
+        why = "which is right only if ONNX Runtime infers these sizes"
+        message = f"{of}, but variable{where}: {_text(actual)}, {why}"
+        remedy = f"if the server refuses it, set dims: {_text(actual[1:] if batch > 0 else actual)}"
+        yield note(model.config_path, "TR605", message, remedy, at)
 
 
 def _scalar(model: Model, name: str, where: str) -> Finding:

@@ -205,7 +205,8 @@ def declared(side: str, name: str, dims: str, more: str = "") -> str:
         ([], "input", "[ 2 ]", 0, ["error TR605"]),
         (["n", 4], "output", "[ 4 ]", 8, []),
         (["n", 4], "output", "[ -1 ]", 8, ["error TR605"]),
-        (["n", "m"], "output", "[ 4 ]", 8, ["warning TR605"]),
+        (["n", "m"], "output", "[ 4 ]", 8, ["note TR605"]),
+        (["n", "m"], "output", "[ -1 ]", 8, []),
         ([], "output", "[ 1 ]", 0, []),
         (None, "output", "[ 7 ]", 8, []),
     ],
@@ -243,6 +244,15 @@ def test_optional_input_needs_a_default_value(tmp_path, batch, dims, weights, ex
     scale = value("scale", INT64, ["n", 1] if batch else [1])
     net = {"inputs": [value("a", FP32, ["n", 4]), scale], "outputs": [value("b", FP32, ["n", 4])]}
     assert judged(tmp_path, config, weights=(shape_constant("scale", [1]),) if weights else (), **net) == expected
+
+
+def test_fixed_dims_of_a_variable_output_may_be_those_that_onnx_runtime_infers(tmp_path):
+    config = "max_batch_size: 8\n" + declared("input", "a", "[ 4 ]") + declared("output", "b", "[ 4 ]")
+    write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)(tmp_path)
+    write("m/1/model.onnx", model([value("a", FP32, ["n", 4])], [value("b", FP32, ["n", "m"])]))(tmp_path)
+    [told] = findings(tmp_path)
+    assert "right only if ONNX Runtime infers these sizes" in told.message
+    assert told.remedy == "if the server refuses it, set dims: [ -1 ]"
 
 
 NO_SHAPE = value("b", FP32, None)
