@@ -18,6 +18,7 @@ from triton_repository_check.rules.base import (
     error,
     listed,
     near,
+    on_cpu,
     warning,
 )
 from triton_repository_check.schema import DataType, ModelInstanceGroup, type_name
@@ -33,24 +34,45 @@ CODES = {
 
 _BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
 _INT = "a whole number", re.compile(r"\s*[+-]?\d.*", re.DOTALL)
+_START = re.compile(r"\s*([+-]?)0*(\d+)")
 _WORD = re.compile(r"\s*(\S*)")
 _NUMBER = re.compile(r"\s*[+-]?\.?\d")
-PARAMETERS = {
+
+
+def _is_int32(text: str) -> bool:
+    """Whether C++ stoi reads an int. The server ends where it doesn't fit into one."""
+    start = _START.match(text)
+    if start is None or len(start[2]) > _DIGITS_OF_INT32:
+        return False
+    return -(2**31) <= int(start[1] + start[2]) < 2**31
+
+
+def _are_devices(text: str) -> bool:
+    return all(_DEVICE.fullmatch(each) for each in text.split(";") if each)
+
+
+_DIGITS_OF_INT32 = 10
+_INT32 = "a whole number below 2147483648", _is_int32
+_BOOLEAN = _BOOL[0], _BOOL[1].fullmatch
+_ARENA, _SHRINKAGE = "enable_mem_arena", "memory.enable_memory_arena_shrinkage"
+_DEVICE = re.compile(r"cpu(?::0*)?|gpu(?::[0-9]*)?")
+PARAMETERS: dict[str, dict[str, tuple[str, Callable[[str], object]]]] = {
     "onnxruntime": {
-        "execution_mode": ("0 or 1", re.compile(r"\s*\+?0*[01](?!\d).*", re.DOTALL)),
-        "intra_op_thread_count": _INT,
-        "inter_op_thread_count": _INT,
-        "enable_mem_arena": _BOOL,
-        "enable_mem_pattern": _BOOL,
+        "execution_mode": ("0 or 1", re.compile(r"\s*\+?0*[01](?!\d).*", re.DOTALL).fullmatch),
+        "intra_op_thread_count": _INT32,
+        "inter_op_thread_count": _INT32,
+        _ARENA: _BOOLEAN,
+        "enable_mem_pattern": _BOOLEAN,
+        _SHRINKAGE: ("cpu:0, gpu: and a number, or several with ; between them", _are_devices),
     },
-    "python": {"FORCE_CPU_ONLY_INPUT_TENSORS": ("yes or no", re.compile("yes|no"))},
+    "python": {"FORCE_CPU_ONLY_INPUT_TENSORS": ("yes or no", re.compile("yes|no").fullmatch)},
     "pytorch": {
-        "DISABLE_OPTIMIZED_EXECUTION": _BOOL,
-        "ENABLE_CACHE_CLEANING": _BOOL,
-        "INFERENCE_MODE": _BOOL,
-        "ENABLE_WEIGHT_SHARING": _BOOL,
-        "INTRA_OP_THREAD_COUNT": _INT,
-        "INTER_OP_THREAD_COUNT": _INT,
+        "DISABLE_OPTIMIZED_EXECUTION": _BOOLEAN,
+        "ENABLE_CACHE_CLEANING": _BOOLEAN,
+        "INFERENCE_MODE": _BOOLEAN,
+        "ENABLE_WEIGHT_SHARING": _BOOLEAN,
+        "INTRA_OP_THREAD_COUNT": _INT32,
+        "INTER_OP_THREAD_COUNT": _INT32,
     },
 }
 """Parameters by backend, with what they may be. The backend refuses other values; numbers are read as by C++ stoi."""
@@ -111,10 +133,10 @@ def parameters(_: Repository, model: Model) -> Iterator[Finding]:
     """TR126: the backend refuses the value of a parameter, or an accelerator."""
     if model.config is None:
         return
-    for key, (allowed, pattern) in PARAMETERS.get(model.backend, {}).items():
+    for key, (allowed, fits) in PARAMETERS.get(model.backend, {}).items():
         if key in model.config.parameters and not _by_python(model):
             value = model.config.parameters[key].string_value
-            if not pattern.fullmatch(value) and not placeholders.names(value):
+            if not fits(value) and not placeholders.names(value):
                 message = f"parameter {key} is {value!r}, but the backend takes only {allowed}"
                 at = model.where.find("parameters", key)
                 yield error(model.config_path, "TR126", message, f"set string_value to {allowed}", at)
@@ -133,6 +155,25 @@ def parameters(_: Repository, model: Model) -> Iterator[Finding]:
                         "optimization", 0, "execution_accelerators", 0, f"{side}_execution_accelerator", index
                     ),
                 )
+
+
+def shrinkage(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR126: each request fails, because ONNX Runtime has no arena of memory to shrink."""
+    if model.config is None or model.backend != "onnxruntime" or _SHRINKAGE not in model.config.parameters:
+        return
+    values = {key: value.string_value for key, value in model.config.parameters.items()}
+    devices = values[_SHRINKAGE].split(";")
+    at = model.where.find("parameters", _SHRINKAGE)
+    if "cpu" in {device[:3] for device in devices} and not _enabled(values.get(_ARENA, "1")):
+        message = f"{_SHRINKAGE} is {values[_SHRINKAGE]!r}, but {_ARENA} is {values[_ARENA]!r}: each request fails"
+        yield error(model.config_path, "TR126", message, f"remove one of the two, or set {_ARENA} to 1", at)
+    if "gpu" in {device[:3] for device in devices} and on_cpu(model, expected):
+        # A warning if a pod may see GPUs without requesting them, or if newer servers may look at the first one only.
+        groups = model.config.instance_group
+        sure = bool(groups) and all(group.kind == ModelInstanceGroup.KIND_CPU for group in groups)
+        level = error if sure and len(devices) == 1 else warning
+        message = f"{_SHRINKAGE} is {values[_SHRINKAGE]!r}, but the model runs on the CPU: each request fails"
+        yield level(model.config_path, "TR126", message, "set string_value to cpu:0", at)
 
 
 def accelerators(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
@@ -324,6 +365,7 @@ def _by_python(model: Model) -> bool:
 
 CHECKS: Checks = (
     ("parameters", each_model(parameters)),
+    ("arenas of memory", each_model_expected(shrinkage)),
     ("parameters of accelerators", each_model_expected(accelerators)),
     ("tensors for PyTorch", each_model(torch_tensors)),
     ("numbers of PyTorch's inputs", each_model(torch_indexes)),

@@ -258,7 +258,7 @@ def _shape(model: Model, side: str, index: int, actual: tuple[int, ...], where: 
     """TR605, TR606: the shape differs, or the batch size is fixed.
 
     Follows CompareDimsSupported in onnxruntime_utils.cc: a fixed dimension in the file must be the same in
-    config.pbtxt. A variable dimension of an output must be variable in config.pbtxt, after ONNX Runtime has inferred it.
+    config.pbtxt. A variable dimension of an output that ONNX Runtime infers must be variable in config.pbtxt.
     """
     tensor = getattr(model.config, side)[index]
     at = model.where.find(side, index, "dims")

@@ -55,6 +55,19 @@ def parameter(key: str, text: str) -> str:
         ("onnxruntime", "execution_mode", "parallel", False),
         ("onnxruntime", "intra_op_thread_count", " 4 threads", True),
         ("onnxruntime", "intra_op_thread_count", "four", False),
+        ("onnxruntime", "intra_op_thread_count", "2147483647", True),
+        ("onnxruntime", "intra_op_thread_count", "2147483648", False),
+        ("onnxruntime", "inter_op_thread_count", "-2147483648", True),
+        ("onnxruntime", "inter_op_thread_count", "-99999999999", False),
+        ("onnxruntime", "inter_op_thread_count", "00000000000002", True),
+        ("onnxruntime", "inter_op_thread_count", "9" * 5000, False),
+        ("pytorch", "INTRA_OP_THREAD_COUNT", "99999999999", False),
+        ("onnxruntime", "memory.enable_memory_arena_shrinkage", "cpu:0", True),
+        ("onnxruntime", "memory.enable_memory_arena_shrinkage", "cpu;gpu:1;", True),
+        ("onnxruntime", "memory.enable_memory_arena_shrinkage", "", True),
+        ("onnxruntime", "memory.enable_memory_arena_shrinkage", "1", False),
+        ("onnxruntime", "memory.enable_memory_arena_shrinkage", "cpu:1", False),
+        ("onnxruntime", "memory.enable_memory_arena_shrinkage", "CPU:0", False),
         ("onnxruntime", "intra_op_thread_count", "", False),
         ("onnxruntime", "enable_mem_arena", "On", True),
         ("onnxruntime", "enable_mem_arena", "yes", False),
@@ -82,6 +95,29 @@ def test_backends_refuse_other_values_of_parameters(tmp_path, backend, key, text
 def test_onnxruntime_has_few_accelerators(tmp_path, side, name, told):
     more = f'optimization {{ execution_accelerators {{ {side}_execution_accelerator [ {{ name: "{name}" }} ] }} }}\n'
     assert findings_of(tmp_path, "onnxruntime", TENSORS + more) == told
+
+
+SHRINK = "memory.enable_memory_arena_shrinkage"
+
+
+@pytest.mark.parametrize(
+    ("devices", "more", "gpus", "told"),
+    [
+        ("cpu:0", "", 0, []),
+        ("cpu:0", parameter("enable_mem_arena", "1"), 0, []),
+        ("cpu:0", parameter("enable_mem_arena", "off"), 0, ["error TR126"]),
+        ("cpu:0", parameter("enable_mem_arena", "off"), 1, ["error TR126"]),
+        ("gpu:0", parameter("enable_mem_arena", "off"), 1, []),
+        ("gpu:0", "", 1, []),
+        ("gpu:0", "", None, []),
+        ("gpu:0", "", 0, ["warning TR126"]),
+        ("gpu:0", "instance_group { kind: KIND_CPU }\n", 0, ["error TR126"]),
+        ("cpu:0;gpu:0", "instance_group { kind: KIND_CPU }\n", 0, ["warning TR126"]),
+    ],
+)
+def test_only_an_arena_can_shrink(tmp_path, devices, more, gpus, told):
+    config = TENSORS + parameter(SHRINK, devices) + more
+    assert [each for each in findings_of(tmp_path, "onnxruntime", config, gpus=gpus) if "TR126" in each] == told
 
 
 ON_GPU = "instance_group { kind: KIND_GPU }\n"
