@@ -18,6 +18,8 @@ MAX_FIELDS = 1_000_000
 ORT = ".ort"
 """The end of the names from which ONNX Runtime reads only the ORT format."""
 _NAME_BYTES = 4096
+_WITH_DEFAULTS = 4
+"""The first IR version whose inputs may have default values."""
 _MAX_DEPTH = 33
 """Maximum number of graphs around a graph: protobuf reads at most 100 messages inside of each other."""
 _NO_TENSORS = (4, 5, 8, 9)
@@ -71,8 +73,8 @@ class Network:
 
     - `inputs`: the inputs without a default value in the file. Each request needs them.
     - `defaults`: inputs with a default value in the file, which a request may override.
-    - `external`: the files with external weights that the network uses, relative to the directory of the ONNX file, and the bytes that each
-      needs.
+    - `external`: the files with external weights that the network uses, relative to the directory of the ONNX file, and
+      the bytes that each needs.
     - `ir_version`: the version of the file format; 0 if the file doesn't contain it.
     - `opset`: the version of the standard operators; 0 if the file doesn't contain it.
     """
@@ -125,7 +127,10 @@ def read(file: IO[bytes], size: int) -> Network:
             raise OnnxError("it contains no graph")
         ir_version = next((start for number, start, _ in fields if number == 1), 0)
         opset = max((_opset(source, start, end) for number, start, end in fields if number == 8), default=0)
-        return replace(_network(source, *graphs[0]), ir_version=ir_version, opset=opset)
+        network = _network(source, *graphs[0])
+        # Before IR version 4 these are weights, which no request can replace.
+        defaults = network.defaults if ir_version >= _WITH_DEFAULTS else ()
+        return replace(network, defaults=defaults, ir_version=ir_version, opset=opset)
     except EOFError:
         raise OnnxError("it is truncated, or has another format") from None
 
@@ -171,7 +176,7 @@ def _network(file: _Source, start: int, end: int) -> Network:
 
 
 def _names_read(file: _Source, start: int, end: int, depth: int = 0) -> Iterator[str]:
-    """Yields the names of the tensors that the nodes of a graph read, also in graphs inside of nodes, and its outputs."""
+    """Yields the names of a graph's outputs, and of the tensors that its nodes read, also in graphs inside of nodes."""
     if depth > _MAX_DEPTH:
         raise EOFError
     for number, first, last in _fields(file, start, end):

@@ -50,8 +50,10 @@ def batching(_: Repository, model: Model) -> Iterator[Finding]:
         )
     for path, sizes in _preferred(config):
         for index, size in enumerate(sizes):
-            if size <= 0 or (size > config.max_batch_size and not completed):
+            # Triton compares them before the backend completes max_batch_size (ValidateModelConfig in core).
+            if size <= 0 or size > config.max_batch_size:
                 limit = "below 1" if size <= 0 else f"above max_batch_size {config.max_batch_size}"
+                limit += ", which the backend completes only later" if size > 0 and completed else ""
                 yield error(
                     model.config_path,
                     "TR108",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.onnx import ORT, Network, Tensor
-from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, note, warning
+from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, listed, note, warning
 from triton_repository_check.schema import type_name
 from triton_repository_check.server_flags import DEFAULT_BATCH, ServerFlags
 from triton_repository_check.versions import onnx_of
@@ -17,7 +18,7 @@ from triton_repository_check.versions import onnx_of
 CODES = {
     "TR601": "model.onnx: the file isn't an ONNX model",
     "TR602": "model.onnx: the input or output doesn't exist",
-    "TR603": "model.onnx: config.pbtxt doesn't declare an input",
+    "TR603": "model.onnx: config.pbtxt declares too few or too many inputs or outputs",
     "TR604": "model.onnx: the type differs",
     "TR605": "model.onnx: the shape differs",
     "TR606": "model.onnx: the batch size is fixed",
@@ -82,16 +83,11 @@ def network(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
         if completes(model, expected.flags):
             yield from _completed(model, net, where)
         yield from _passed(model, net, where)
-        inputs = _requested(model)
-        for tensor in net.inputs if model.config.input else ():
-            if tensor.name not in inputs:
-                yield error(
-                    model.config_path,
-                    "TR603",
-                    f"input {tensor.name!r} of {file.rpartition('/')[2]} isn't declared",
-                    f'add input {{ name: "{tensor.name}" data_type: {tensor.data_type or "…"} dims: […] }}',
-                    model.where.find("input", 0),
-                )
+        yield from _inputs(model, net, where, expected.flags)
+        if expected.flags is not None and not expected.flags.completion and not model.config.output:
+            message = "no output is declared, and --disable-auto-complete-config lets the server complete none"
+            remedy = "declare the outputs, because each request fails without them"
+            yield error(model.config_path, "TR603", message, remedy, model.where)
 
 
 def _compared(model: Model, net: Network, where: str, batch: int) -> Iterator[Finding]:
@@ -118,13 +114,47 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
             yield warning(file, "TR610", message, remedy)
 
 
-def _requested(model: Model) -> set[str]:
-    """Returns all tensors that the server passes to the network: inputs, sequence controls and states, batch inputs."""
+def _inputs(model: Model, net: Network, where: str, flags: ServerFlags | None) -> Iterator[Finding]:
+    """TR603: the server counts more or fewer inputs than the file has without those with a default value.
+
+    Follows ValidateInputs in onnxruntime.cc. The backend adds all inputs of the file if config.pbtxt declares none.
+    """
     config = model.config
-    names = {t.name for t in config.input}
-    names |= {t.name for t in config.sequence_batching.control_input}
-    names |= {t.input_name for t in config.sequence_batching.state}
-    return names | {name for t in config.batch_input for name in t.target_name}
+    needed = {tensor.name: tensor for tensor in net.inputs}
+    added = completes(model, flags) and not (config.input or config.batch_input)
+    declared = {tensor.name for tensor in config.input}
+    others = Counter(tensor.name for tensor in config.sequence_batching.control_input for _ in tensor.control)
+    others.update(state.input_name for state in config.sequence_batching.state)
+    others.update(name for entry in config.batch_input for name in entry.target_name)
+    for name, tensor in needed.items() if not added else ():
+        if name not in declared | others.keys():
+            yield error(
+                model.config_path,
+                "TR603",
+                f"input {name!r} of {where.removeprefix(' in ')} isn't declared",
+                f'add input {{ name: "{name}" data_type: {tensor.data_type or "…"} dims: […] }}',
+                model.where.find("input", 0),
+            )
+    for name in sorted(others.keys() & needed.keys()):
+        if added:
+            why = f"config.pbtxt declares no input, so that the server adds those{where}, and counts {name!r} twice"
+            alone = [each for each in needed if each not in others]
+            remedy = f"declare the other inputs: {listed(alone)}" if alone else "remove sequence_batching"
+        elif name in declared:
+            why, remedy = f"{name!r} is an input, so that the server counts it twice", "remove it from input"
+        elif others[name] > 1:
+            why, remedy = f"the server counts {name!r} {others[name]} times", "export the model with an input for each"
+        else:
+            continue
+        message = f"{why}: it is also a control, a state or a batch_input"
+        yield error(model.config_path, "TR603", message, remedy, model.where.find("sequence_batching"))
+    defaults = {tensor.name for tensor in net.defaults}
+    for index, tensor in enumerate(config.input):
+        if tensor.name in defaults and not tensor.optional:
+            message = f"input {tensor.name!r} has a default value{where}, so that the server doesn't count it"
+            only = config.max_batch_size or completes(model, flags)  # with batches none may be optional
+            remedy = "remove it" if only else "add optional: true, or remove it"
+            yield error(model.config_path, "TR603", message, remedy, model.where.find("input", index))
 
 
 def _passed(model: Model, net: Network, where: str) -> Iterator[Finding]:
@@ -252,6 +282,12 @@ def _side(model: Model, side: str, tensors: Sequence[Tensor], where: str, batch:
         batched = side == "output" and any(tensor.name in t.target_name for t in model.config.batch_output)
         if actual.dims is not None and tensor.dims and not batched:
             yield from _shape(model, side, index, actual.dims, where, batch)
+        elif side == "input" and actual.dims is None and actual.is_tensor and not tensor.allow_ragged_batch:
+            sizes = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
+            if any(size != 1 for size in sizes):  # ONNX Runtime infers shapes only of outputs
+                message = f"input {tensor.name!r} has no shape{where}, so that the server takes only a single value"
+                yield error(model.config_path, "TR605", message, "export the model with the shape of its inputs",
+                            at.find("dims"))  # fmt: skip
 
 
 def _shape(model: Model, side: str, index: int, actual: tuple[int, ...], where: str, batch: int) -> Iterator[Finding]:

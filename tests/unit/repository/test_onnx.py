@@ -45,6 +45,13 @@ def test_weights_in_the_inputs_of_old_files_are_not_inputs(tmp_path):
     assert [tensor.name for tensor in parsed(tmp_path, content).inputs] == ["x"]
 
 
+def test_only_newer_files_have_default_values_of_inputs(tmp_path):
+    sides = [value("x", FP32, [1]), value("w", INT64, [1])], []
+    for ir_version, names in ((3, []), (4, ["w"])):
+        content = model(*sides, weights=[shape_constant("w", [1])], ir_version=ir_version)
+        assert [tensor.name for tensor in parsed(tmp_path, content).defaults] == names
+
+
 def test_finds_external_weights(tmp_path):
     weights = [onnx_file.external_weight("w", "a.data"), onnx_file.external_weight("v", "a.data")]
     content = model([], [], [node("Add", ["w", "v"], ["y"])], weights)
@@ -388,3 +395,89 @@ def test_weights_outside_of_the_version_must_exist(tmp_path, name, severity):
     [told] = [f for f in findings(root, server=(2, 51)) if f.code == "TR607"]
     assert told.severity == severity
     assert ("outside of the repository" if severity == "warning" else "doesn't exist") in told.message
+
+
+SEQUENCE = (
+    "sequence_batching {{ control_input {{ name: 'START' control {{ kind: CONTROL_SEQUENCE_START "
+    "fp32_false_true: [ 0, 1 ] }} {} }} }}\n"
+)
+END = "control { kind: CONTROL_SEQUENCE_END fp32_false_true: [ 0, 1 ] }"
+STATE = "sequence_batching { state { input_name: 'SI' output_name: 'SO' data_type: TYPE_FP32 dims: [ 4 ] } }\n"
+A4, B4 = declared("input", "a", "[ 4 ]"), declared("output", "b", "[ 4 ]")
+
+
+def sequence(tmp_path: Path, config: str, **expected: object) -> list[str]:
+    """Returns the errors for a network with the inputs a, START and SI."""
+    started = "START" in config
+    more = [value("START", FP32, ["n", 1])] if started else [value("SI", FP32, ["n", 4])]
+    outputs = [value("b", FP32, ["n", 4])] + ([] if started else [value("SO", FP32, ["n", 4])])
+    told = judged(tmp_path, f"max_batch_size: 8\n{config}", inputs=[value("a", FP32, ["n", 4]), *more],
+                  outputs=outputs, **expected)  # fmt: skip
+    return [each for each in told if each.startswith("error")]
+
+
+@pytest.mark.parametrize("batcher", [SEQUENCE.format(""), STATE], ids=["control", "state"])
+def test_the_server_adds_all_inputs_where_none_is_declared(tmp_path, batcher):
+    assert sequence(tmp_path, A4 + B4 + batcher) == []
+    assert sequence(tmp_path, A4 + batcher) == []
+    assert sequence(tmp_path, B4 + batcher) == ["error TR603"]
+    assert sequence(tmp_path, batcher) == ["error TR603"]
+    name, dims = ("START", "[ 1 ]") if "START" in batcher else ("SI", "[ 4 ]")
+    assert sequence(tmp_path, A4 + declared("input", name, dims) + B4 + batcher) == ["error TR603"]
+
+
+def test_the_server_counts_a_control_for_each_of_its_kinds(tmp_path):
+    assert sequence(tmp_path, A4 + B4 + SEQUENCE.format(END)) == ["error TR603"]
+    without = "sequence_batching { control_input { name: 'START' } }\n"
+    assert sequence(tmp_path, A4 + B4 + without) == ["error TR603"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "more", "expected"),
+    [(0, "", ["error TR603"]), (0, "optional: true", []), (8, "", ["error TR603"])],
+)
+def test_an_input_with_a_default_value_must_be_optional(tmp_path, batch, more, expected):
+    dims, scale = ("[ 4 ]", ["n", 1]) if batch else ("[ -1, 4 ]", [1])
+    config = f"max_batch_size: {batch}\n" + declared("input", "a", dims) + declared("output", "b", dims)
+    config += f'input {{ name: "scale" data_type: TYPE_INT64 dims: [ 1 ] {more} }}\n'
+    net = {
+        "inputs": [value("a", FP32, ["n", 4]), value("scale", INT64, scale)],
+        "outputs": [value("b", FP32, ["n", 4])],
+    }
+    assert judged(tmp_path, config, **net, weights=(shape_constant("scale", [1]),)) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [(A4 + B4, []), (A4, ["error TR603"]), (B4, ["error TR603"]), ("", ["error TR603", "error TR603"])],
+)
+def test_without_completion_both_sides_must_be_declared(tmp_path, config, expected):
+    net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
+    config = "max_batch_size: 8\n" + config
+    assert judged(tmp_path, config, **net) == []
+    assert judged(tmp_path, config, **net, flags=ServerFlags(completion=False)) == expected
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [("[ 1 ]", []), ("[ 1, 1 ]", []), ("[ 4 ]", ["error TR605"]), ("[ -1 ]", ["error TR605"]),
+     ("[ 1 ] reshape { shape: [ 1, 1 ] }", []), ("[ 4 ] reshape { shape: [ 2, 2 ] }", ["error TR605"])],
+)  # fmt: skip
+def test_the_server_takes_an_input_without_a_shape_as_a_single_value(tmp_path, dims, expected):
+    config = declared("input", "a", dims) + declared("output", "b", "[ 1 ]")
+    net = {"inputs": [value("a", FP32, None)], "outputs": [value("b", FP32, [1])]}
+    assert judged(tmp_path, config, **net) == expected
+
+
+def test_no_side_with_a_batch_may_lack_its_shape_when_it_is_completed(tmp_path):
+    net = {"inputs": [value("a", FP32, None)], "outputs": [NO_SHAPE]}
+    assert judged(tmp_path, "max_batch_size: 8\n", **net) == ["error TR606"]
+    assert judged(tmp_path, "", **net) == []
+
+
+@pytest.mark.parametrize("batch", ["", "max_batch_size: 0\n", "max_batch_size: 3\n"])
+def test_preferred_batch_sizes_need_a_max_batch_size_in_the_file(tmp_path, batch):
+    net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
+    config = "dynamic_batching { preferred_batch_size: [ 4 ] }\n"
+    assert judged(tmp_path, batch + config, **net) == ["error TR108"]
+    assert judged(tmp_path, "max_batch_size: 4\n" + config, **net) == []
