@@ -373,7 +373,7 @@ def _contents(reader: _Reader, directory: str, model: Model) -> dict[str, Conten
 def _weights(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
     """Returns the entries at the paths of ONNX models' external weights, relative to the model."""
     networks = {file: net for file, net in model.networks.items() if isinstance(net, Network)}
-    paths = {weights_path(file, name) for file, net in networks.items() for name in net.external}
+    paths = {weights_path(file, name) for file, net in networks.items() for name in net.external if name}
     return {path: reader.files.look(join(directory, path)) for path in sorted(paths - {""})}
 
 

@@ -25,6 +25,9 @@ _MAX_DEPTH = 33
 _NO_TENSORS = (4, 5, 8, 9)
 """Fields of a TypeProto that aren't tensors: a sequence, a map, a sparse tensor, an optional."""
 
+_BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
+         17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4}  # fmt: skip
+"""Bits of an element by onnx.TensorProto.DataType."""
 # onnx.TensorProto.DataType → Triton's DataType, as in the onnxruntime backend.
 TYPES = {
     1: "TYPE_FP32",
@@ -75,6 +78,7 @@ class Network:
     - `defaults`: inputs with a default value in the file, which a request may override.
     - `external`: the files with external weights that the network uses, relative to the directory of the ONNX file, and
       the bytes that each needs.
+    - `lengths`: external weights with a wrong length: the bytes that the file says, and those that the shape needs.
     - `ir_version`: the version of the file format; 0 if the file doesn't contain it.
     - `opset`: the version of the standard operators; 0 if the file doesn't contain it.
     """
@@ -83,8 +87,27 @@ class Network:
     outputs: tuple[Tensor, ...]
     defaults: tuple[Tensor, ...] = ()
     external: Mapping[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ir_version: int = 0
     opset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """A tensor in the ONNX file.
+
+    - `location`: the file with its content; None if the ONNX file contains it.
+    - `need`: the bytes that the other file must have.
+    - `length`, `size`: the bytes of its content, as the file says and as its shape needs; 0 if unknown.
+    - `is_constant`: whether an attribute of a node contains it.
+    """
+
+    name: str
+    location: str | None
+    need: int
+    length: int
+    size: int
+    is_constant: bool = False
 
 
 class _Source:
@@ -146,33 +169,51 @@ def _network(file: _Source, start: int, end: int) -> Network:
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     constants: set[str] = set()
-    external: dict[str, int] = {}
-    stored: dict[str, dict[str, int]] = {}
+    weights: list[_Weight] = []
     for number, first, last in _fields(file, start, end):
         if number in (11, 12):
             (inputs if number == 11 else outputs).append(_tensor(file, first, last))
             if len(inputs) + len(outputs) > MAX_TENSORS:
                 raise OnnxError(f"it declares more than {MAX_TENSORS} inputs and outputs")
         elif number == 5:  # a weight; before IR version 4 it is an input too
-            name = next((_text(file, a, b) for inner, a, b in _fields(file, first, last) if inner == 8), "")
-            constants.add(name)
-            _add_external(file, first, last, stored.setdefault(name, {}))
-        elif number == 1:  # a node, whose attributes may be weights
-            for inner, a, b in _fields(file, first, last):
-                for kind, c, d in _fields(file, a, b) if inner == 5 else ():
-                    if kind in (5, 10):
-                        _add_external(file, c, d, external)
+            weight = _weight(file, first, last)
+            constants.add(weight.name)
+            weights += [weight] if weight.location is not None else []
+        elif number == 1:
+            weights += _weights_of_node(file, first, last)
     # ONNX Runtime removes the weights that nothing reads before it opens their files.
-    read = {*_names_read(file, start, end), *(t.name for t in inputs)} if any(stored.values()) else set()
-    for name in stored.keys() & read:
-        for location, need in stored[name].items():
-            external[location] = max(external.get(location, 0), need)
+    kept = [weight for weight in weights if weight.is_constant]
+    if len(kept) < len(weights):
+        read = {*_names_read(file, start, end), *(t.name for t in inputs)}
+        kept = [weight for weight in weights if weight.is_constant or weight.name in read]
+    external: dict[str, int] = {}
+    for weight in kept:
+        location = weight.location or ""
+        external[location] = max(external.get(location, 0), weight.need)
     return Network(
         tuple(t for t in inputs if t.name not in constants),
         tuple(outputs),
         tuple(t for t in inputs if t.name in constants),
         external,
+        {w.name: (w.length, w.size) for w in kept if w.size and w.length not in (0, w.size)},
     )
+
+
+def _weights_of_node(file: _Source, start: int, end: int, depth: int = 1) -> Iterator[_Weight]:
+    """Yields the external weights in the attributes of a node: tensors, and the weights of graphs."""
+    if depth > _MAX_DEPTH:
+        raise EOFError
+    for number, first, last in _fields(file, start, end):
+        for kind, a, b in _fields(file, first, last) if number == 5 else ():
+            if kind in (5, 10):
+                weight = _weight(file, a, b)
+                if weight.location is not None:
+                    yield replace(weight, is_constant=True)
+            for inner, c, d in _fields(file, a, b) if kind in (6, 11) else ():
+                if inner == 1:
+                    yield from _weights_of_node(file, c, d, depth + 1)
+                elif inner == 5 and (weight := _weight(file, c, d)).location is not None:
+                    yield weight
 
 
 def _names_read(file: _Source, start: int, end: int, depth: int = 0) -> Iterator[str]:
@@ -219,23 +260,43 @@ def _dim(file: _Source, start: int, end: int) -> int:
     return value if 0 < value < 2**63 else -1
 
 
-def _add_external(file: _Source, start: int, end: int, external: dict[str, int]) -> None:
-    """Adds the file of a TensorProto with data_location = 14 and external_data = 13.
+def _weight(file: _Source, start: int, end: int) -> _Weight:
+    """Reads a TensorProto: dims = 1, data_type = 2, name = 8, external_data = 13, data_location = 14.
 
-    The latter has the keys location, offset and length. ONNX Runtime ignores it if data_location isn't 1.
+    External data has the keys location, offset and length. ONNX Runtime ignores it if data_location isn't 1.
     """
+    name, elements, bits = "", 1, 0
     entries: dict[str, str] = {}
     is_external = False
     for number, a, b in _fields(file, start, end):
-        if number == 13:
+        if number == 1:
+            for size in [a] if a == b else _packed(file, a, b):
+                elements = min(elements * size, 2**63)
+        elif number == 2:
+            bits = _BITS.get(a, 0)
+        elif number == 8:
+            name = _text(file, a, b)
+        elif number == 13:
             pair = {key: _text(file, c, d) for key, c, d in _fields(file, a, b) if key in (1, 2)}
             entries[pair.get(1, "")] = pair.get(2, "")
         elif number == 14:
             is_external = a == 1
-    if is_external and (location := entries.get("location")):
-        numbers = [entries.get(key, "0") for key in ("offset", "length")]
-        need = sum(map(int, numbers)) if all(n.isdecimal() and len(n) < 20 for n in numbers) else 0
-        external[location] = max(external.get(location, 0), need)
+    offset, length = (_count(entries.get(key, "0")) for key in ("offset", "length"))
+    size = (elements * bits + 7) // 8
+    return _Weight(name, entries.get("location", "") if is_external else None, offset + (length or size), length, size)
+
+
+def _packed(file: _Source, start: int, end: int) -> Iterator[int]:
+    at = start
+    file.seek(at)
+    while at < end:
+        value, at = _varint(file, at, end)
+        yield value
+
+
+def _count(text: str) -> int:
+    """Returns the number in a text; 0 if it isn't one."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
 def _fields(file: _Source, start: int, end: int) -> Iterator[tuple[int, int, int]]:

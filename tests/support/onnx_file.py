@@ -63,11 +63,13 @@ def branch(condition: str, outputs: Sequence[str], nodes: Sequence[bytes], weigh
     return node("If", [condition], outputs, block(5, block(1, "then_branch") + block(6, graph) + number(20, 5)))
 
 
-def external_weight(name: str, location: str, data_location: int = 1) -> bytes:
-    """Returns a weight of eight FP32 values in an external file."""
-    fields = {"location": location, "offset": "0", "length": "32"}
-    entries = b"".join(block(13, block(1, key) + block(2, value)) for key, value in fields.items())
-    return number(1, 8) + number(2, FP32) + block(8, name) + entries + number(14, data_location)
+def external_weight(
+    name: str, location: str | None, data_location: int = 1, length: str | None = "32", kind: int = FP32, count: int = 8
+) -> bytes:
+    """Returns a weight of eight FP32 values, or others, in an external file."""
+    fields = {"location": location, "offset": "0", "length": length}
+    entries = b"".join(block(13, block(1, key) + block(2, text)) for key, text in fields.items() if text is not None)
+    return number(1, count) + number(2, kind) + block(8, name) + entries + number(14, data_location)
 
 
 def constant(output: str, weight: bytes) -> bytes:

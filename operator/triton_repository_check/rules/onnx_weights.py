@@ -23,10 +23,16 @@ _INSIDE: Version = (2, 66)
 def weights(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR607: a file with external weights is missing, truncated or elsewhere."""
     for file, net in model.networks.items():
-        for name, need in () if isinstance(net, str) else sorted(net.external.items()):
+        if isinstance(net, str):
+            continue
+        for name, need in sorted(net.external.items()):
             if fault := _fault(model, file, name, need, expected.server):
                 level, why, remedy = fault
                 yield level(file, "TR607", f"the file with its weights, {name!r}, {why}", remedy)
+        for name, (length, size) in sorted(net.lengths.items())[:1]:
+            more = f"; {len(net.lengths) - 1} more have a wrong length" if len(net.lengths) > 1 else ""
+            message = f"the weight {name!r} has {length} bytes, but its shape needs {size}{more}"
+            yield error(file, "TR607", message, "export the model again")
 
 
 def _fault(
@@ -34,6 +40,8 @@ def _fault(
 ) -> tuple[Callable[..., Finding], str, str] | None:
     """Returns the severity of what is wrong with a file of weights, why it is wrong, and what to do."""
     folder, path = posixpath.dirname(file), weights_path(file, name)
+    if not name:
+        return error, "has no name", "export the model again"
     inside = not name.startswith("/") and f"{model.directory}/{path}".startswith(f"{folder}/")
     remedy = f"export the model again with this file in {folder}/, or with its weights in one file"
     if not inside and server is not None and server >= _INSIDE:
@@ -55,6 +63,8 @@ def _broken(model: Model, folder: str, path: str, need: int) -> tuple[str, str] 
         return None
     if entry.kind is FileKind.NOTHING:
         return "doesn't exist", remedy
+    if entry.kind is FileKind.FOLDER:
+        return "is a directory", remedy
     if path in model.pointers:
         return "is a Git LFS pointer", "run git lfs pull, then rebuild the image"
     if entry.kind is FileKind.FILE and entry.size < need:

@@ -65,6 +65,8 @@ READS = {
     "input": model([value("w", FP32, [8])], [], [], [WEIGHT]),
     "graph in a node": model([], [], [onnx_file.branch("c", ["y"], [node("Neg", ["w"], ["z"])])], [WEIGHT]),
     "constant": model([], [], [onnx_file.constant("y", WEIGHT)]),
+    "weight of a graph": model([], [], [onnx_file.branch("c", ["y"], [node("Neg", ["w"], ["z"])], [WEIGHT])]),
+    "constant of a graph": model([], [], [onnx_file.branch("c", ["y"], [onnx_file.constant("z", WEIGHT)])]),
 }
 
 
@@ -395,6 +397,46 @@ def test_weights_outside_of_the_version_must_exist(tmp_path, name, severity):
     [told] = [f for f in findings(root, server=(2, 51)) if f.code == "TR607"]
     assert told.severity == severity
     assert ("outside of the repository" if severity == "warning" else "doesn't exist") in told.message
+
+
+@pytest.mark.parametrize(
+    ("weight", "size", "expected"),
+    [
+        (onnx_file.external_weight("w", "w", length=None), 32, ""),
+        (onnx_file.external_weight("w", "w", length=None), 31, "has 31 bytes, but the model needs 32"),
+        (onnx_file.external_weight("w", "w", length="0"), 32, ""),
+        (onnx_file.external_weight("w", "w", length="16"), 32, "has 16 bytes, but its shape needs 32"),
+        (onnx_file.external_weight("w", "w", length="64"), 64, "has 64 bytes, but its shape needs 32"),
+        (onnx_file.external_weight("w", "w", length="16", kind=onnx_file.FP16), 16, ""),
+        (onnx_file.external_weight("w", "w", length="4", kind=22), 4, ""),  # INT4
+        (onnx_file.external_weight("w", "w", length="5", kind=22, count=9), 5, ""),
+        (onnx_file.external_weight("w", "w", length="7", kind=99), 7, ""),
+        (onnx_file.external_weight("w", "w", length="32", count=0), 32, ""),
+        (b"\x0a\x02\x02\x04" + onnx_file.external_weight("w", "w", length="256", count=8), 256, ""),  # packed dims
+        (onnx_file.external_weight("w", "w", length="x"), 32, ""),
+        (onnx_file.external_weight("w", ""), 32, "has no name"),
+        (onnx_file.external_weight("w", None), 32, "has no name"),
+    ],
+)
+def test_external_weights_need_the_bytes_of_their_shape(tmp_path, weight, size, expected):
+    told = [f for f in findings(with_weights(tmp_path, weight, m__1__w=bytes(size))) if f.code == "TR607"]
+    assert [f.severity for f in told] == ["error" for _ in [expected] if expected]
+    assert all(expected in f.message for f in told)
+
+
+def test_external_weights_may_not_be_a_directory(tmp_path):
+    root = with_weights(tmp_path, onnx_file.external_weight("w", "w"), m__1__w__file=b"")
+    [told] = [f for f in findings(root) if f.code == "TR607"]
+    assert "is a directory" in told.message
+
+
+def test_only_the_first_weight_with_a_wrong_length_is_named(tmp_path):
+    weights = [onnx_file.external_weight(name, "w", length="16") for name in "vwx"]
+    nodes = [node("Sum", ["a", "v", "w", "x"], ["b"])]
+    write("m/1/model.onnx", model([value("a", FP32, ["n", 8])], [value("b", FP32, ["n", 8])], nodes, weights))(tmp_path)
+    write("m/1/w", bytes(32))(tmp_path)
+    [told] = [f for f in findings(tmp_path) if f.code == "TR607"]
+    assert told.message == "the weight 'v' has 16 bytes, but its shape needs 32; 2 more have a wrong length"
 
 
 SEQUENCE = (
