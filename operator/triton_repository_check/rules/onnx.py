@@ -13,7 +13,7 @@ from triton_repository_check.onnx import ORT, Network, Tensor
 from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, listed, note, warning
 from triton_repository_check.schema import type_name
 from triton_repository_check.server_flags import DEFAULT_BATCH, ServerFlags
-from triton_repository_check.versions import onnx_of
+from triton_repository_check.versions import Version, onnx_of, release
 
 CODES = {
     "TR601": "model.onnx: the file isn't an ONNX model",
@@ -24,10 +24,13 @@ CODES = {
     "TR606": "model.onnx: the batch size is fixed",
     "TR608": "model.onnx: the input can't be optional",
     "TR609": "model.onnx: an input or output is not a tensor",
-    "TR610": "model.onnx: the server's ONNX Runtime is too old for the file",
+    "TR610": "model.onnx: the server is too old for the file",
 }
 
+_BF16: Version = (2, 67)
+"""The first server whose onnxruntime backend knows the type BF16."""
 _BOTH = "declare inputs and outputs, with the batch size in dims, so that the server completes nothing"
+_PASSED = "a control, a state or a batch_input"
 _FILE = "export the model again, or correct config.pbtxt"
 
 
@@ -99,19 +102,31 @@ def _compared(model: Model, net: Network, where: str, batch: int) -> Iterator[Fi
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
-    """TR610: the server's ONNX Runtime is too old for the file."""
+    """TR610: the server is too old for the file."""
     most = onnx_of(expected.server) if expected.server is not None else None
+    remedy = "export the model for the older version, or use a newer server image"
     for file, net in model.networks.items():
-        if most is None or isinstance(net, str):
+        if isinstance(net, str):
             continue
-        remedy = "export the model for the older version, or use a newer server image"
-        if net.ir_version > most[0]:
+        yield from _bfloat16(model, file, net, expected.server)
+        if most is not None and net.ir_version > most[0]:
             message = f"the file has IR version {net.ir_version}, but the server's ONNX Runtime reads at most {most[0]}"
             yield error(file, "TR610", message, remedy)
-        elif net.opset > most[1]:
+        elif most is not None and net.opset > most[1]:
             # A warning, because ALLOW_RELEASED_ONNX_OPSET_ONLY=0 turns this check of ONNX Runtime off.
             message = f"the file has opset {net.opset}, but the server's ONNX Runtime supports at most {most[1]}"
             yield warning(file, "TR610", message, remedy)
+
+
+def _bfloat16(model: Model, file: str, net: Network, server: Version | None) -> Iterator[Finding]:
+    """TR610: the server doesn't know the type of an input, or of an output that config.pbtxt has."""
+    outputs = model.config.output if model.config is not None else ()
+    names = {t.name for t in net.inputs} | {t.name for t in outputs or net.outputs}
+    found = [t.name for t in (*net.inputs, *net.outputs) if t.name in names and t.data_type == "TYPE_BF16"]
+    if found and (server is None or server < _BF16):
+        level = warning if server is None else error
+        message = f"{listed(found)} of TYPE_BF16: servers take this type only from release {release(_BF16)} on"
+        yield level(file, "TR610", message, "export the model with FP16 or FP32 tensors, or use a newer server image")
 
 
 def _inputs(model: Model, net: Network, where: str, flags: ServerFlags | None) -> Iterator[Finding]:
@@ -137,16 +152,19 @@ def _inputs(model: Model, net: Network, where: str, flags: ServerFlags | None) -
             )
     for name in sorted(others.keys() & needed.keys()):
         if added:
-            why = f"config.pbtxt declares no input, so that the server adds those{where}, and counts {name!r} twice"
+            message = (
+                f"config.pbtxt declares no input, so that the server adds {name!r} as one, which is also {_PASSED}"
+            )
             alone = [each for each in needed if each not in others]
             remedy = f"declare the other inputs: {listed(alone)}" if alone else "remove sequence_batching"
         elif name in declared:
-            why, remedy = f"{name!r} is an input, so that the server counts it twice", "remove it from input"
+            message = f"the server counts {name!r} twice: it is an input, and {_PASSED}"
+            remedy = "remove it from input"
         elif others[name] > 1:
-            why, remedy = f"the server counts {name!r} {others[name]} times", "export the model with an input for each"
+            message = f"the server counts {name!r} {others[name]} times, each as {_PASSED}"
+            remedy = "export the model with an input for each"
         else:
             continue
-        message = f"{why}: it is also a control, a state or a batch_input"
         yield error(model.config_path, "TR603", message, remedy, model.where.find("sequence_batching"))
     defaults = {tensor.name for tensor in net.defaults}
     for index, tensor in enumerate(config.input):

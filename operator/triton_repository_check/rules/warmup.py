@@ -96,6 +96,7 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
     """TR704: the inputs of the sample differ from those of the model."""
     config = model.config
     if not config.input:
+        yield from _completed_inputs(model, sample, at)
         return
     declared = {t.name: t for t in config.input}
     others = {t.name for t in config.sequence_batching.control_input}
@@ -139,6 +140,16 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
                 "add it, or set optional: true for the input",
                 at,
             )
+
+
+def _completed_inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
+    """TR704: the sample lacks an input that the backend adds from the ONNX file."""
+    for file, net in model.networks.items():
+        for tensor in () if isinstance(net, str) or model.config.batch_input else net.inputs:
+            if tensor.name not in sample.inputs:
+                message = f"warm-up has no input {tensor.name!r}, which {file} has"
+                remedy = did_you_mean(tensor.name, sample.inputs) or "add it"
+                yield error(model.config_path, "TR704", message, remedy, at)
 
 
 def _fits(sizes: list[int], dims: list[int]) -> bool:

@@ -275,6 +275,16 @@ def test_the_servers_onnx_runtime_may_be_too_old(tmp_path, server, ir_version, o
     assert findings_of(tmp_path, "onnxruntime", TENSORS, content, server) == told
 
 
+@pytest.mark.parametrize(("server", "told"), [((2, 66), ["error TR610"]), ((2, 67), []), (None, ["warning TR610"])])
+def test_older_servers_do_not_take_bfloat16(tmp_path, server, told):
+    of_both = model([value("a", 16, [4])], [value("b", 16, [4])])
+    assert findings_of(tmp_path, "onnxruntime", TENSORS.replace("FP32", "BF16"), of_both, server) == told
+    assert findings_of(tmp_path, "onnxruntime", "", of_both, server) == told
+    more = model([value("a", FP32, [4])], [value("b", FP32, [4]), value("c", 16, [4])])
+    assert findings_of(tmp_path, "onnxruntime", TENSORS, more, server) == [], "the server doesn't read it"
+    assert findings_of(tmp_path, "onnxruntime", "", more, server) == told
+
+
 @pytest.mark.parametrize(
     ("config", "shape", "told"),
     [

@@ -345,6 +345,13 @@ def test_a_warm_up_may_have_the_batch_size_that_the_server_completes(tmp_path, c
     assert [each for each in told if "TR703" in each] == expected
 
 
+@pytest.mark.parametrize(("name", "expected"), [("a", []), ("A", ["error TR704"])])
+def test_a_warm_up_needs_the_inputs_that_the_server_completes(tmp_path, name, expected):
+    net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
+    told = judged(tmp_path, WARM_UP.format(1).replace('"a"', f'"{name}"'), **net)
+    assert [each for each in told if "TR704" in each] == expected
+
+
 @pytest.mark.parametrize("batch", [0, 8])
 def test_batches_of_a_model_that_is_completed_have_an_effect(tmp_path, batch):
     config = f"max_batch_size: {batch}\ndynamic_batching {{ }}\n"
