@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import posixpath
 import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -275,7 +276,9 @@ def _model(reader: _Reader, directory: str, settings: Mapping[str, Any], config_
     for path in (path for version in model.served for path in hidden[str(version)] if path not in named):
         reader.unreadable(path, os.strerror(errno.EACCES), Severity.WARNING)  # the server may not need it
     pointers = {path for path, entry in weights.items() if _is_pointer(reader, join(directory, path), entry)}
-    return replace(model, named={**model.named, **weights}, pointers=model.pointers | pointers)
+    elsewhere = frozenset(_elsewhere(reader, directory, model))
+    named_too = {**model.named, **weights}
+    return replace(model, named=named_too, pointers=model.pointers | pointers, elsewhere=elsewhere)
 
 
 def _config_file(reader: _Reader, directory: str, config_name: str) -> str:
@@ -375,6 +378,29 @@ def _weights(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
     networks = {file: net for file, net in model.networks.items() if isinstance(net, Network)}
     paths = {weights_path(file, name) for file, net in networks.items() for name in net.external if name}
     return {path: reader.files.look(join(directory, path)) for path in sorted(paths - {""})}
+
+
+def _elsewhere(reader: _Reader, directory: str, model: Model) -> Iterator[str]:
+    """Yields the paths of external weights that aren't in the directory of their ONNX file, relative to the model.
+
+    Follows links as ONNX Runtime 1.24.4 does: the directory is that of the ONNX file's path, or that where it really is.
+    1.24.1 allows only the first.
+    """
+    for file, network in model.networks.items():
+        folders = {_place(reader, posixpath.dirname(file)), posixpath.dirname(_place(reader, file))}
+        for name in network.external if isinstance(network, Network) else ():
+            path = weights_path(file, name)
+            place = _place(reader, join(directory, path))
+            if name and not any(place.startswith(f"{each}/") for each in folders):
+                yield path
+
+
+def _place(reader: _Reader, path: str) -> str:
+    """Returns where a path leads; for one that leads to nothing, where its directory does."""
+    for known, rest in ((path, ""), posixpath.split(path)):
+        with suppress(OSError, ValueError):
+            return join(reader.files.resolve(known)[0], rest)
+    return path
 
 
 def _on_server(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:

@@ -165,6 +165,7 @@ class Model:
     - `data`: the files of warmup/ and initial_state/ by path relative to the model, e.g. `warmup/image`.
     - `named`: the entries at the paths of the configuration and of model files, by path relative to the model.
     - `pointers`: the paths in `named` that are Git LFS pointers.
+    - `elsewhere`: the paths in `named` of external weights that aren't in the directory of their ONNX file.
     - `labels`: the label files that can be read, by path relative to the model.
     - `closed`: versions with unknown content: links that lead out of the repository, and unreadable directories.
     - `unread`: whether the model's directory is a link that leads out of the repository, so that its content is
@@ -187,6 +188,7 @@ class Model:
     data: Mapping[str, Data] = field(default_factory=dict)
     named: Mapping[str, Entry] = field(default_factory=dict)
     pointers: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
     labels: Mapping[str, Labels] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
     unread: bool = False

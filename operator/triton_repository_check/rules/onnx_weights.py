@@ -42,14 +42,17 @@ def _fault(
     folder, path = posixpath.dirname(file), weights_path(file, name)
     if not name:
         return error, "has no name", "export the model again"
-    inside = not name.startswith("/") and f"{model.directory}/{path}".startswith(f"{folder}/")
+    inside = not name.startswith("/") and path not in model.elsewhere
+    linked = not name.startswith("/") and f"{model.directory}/{path}".startswith(f"{folder}/")
+    where = f"is a link out of {folder}/" if linked else f"is outside of {folder}/"
     remedy = f"export the model again with this file in {folder}/, or with its weights in one file"
+    remedy = "put the file in place of the link" if linked else remedy
     if not inside and server is not None and server >= _INSIDE:
-        return error, f"is outside of {folder}/, which ONNX Runtime refuses", remedy
+        return error, f"{where}, which ONNX Runtime refuses", remedy
     if broken := _broken(model, folder, path, need):
         return error, *broken
     if not inside and server is None:
-        return warning, f"is outside of {folder}/, which servers refuse from release {release(_INSIDE)} on", remedy
+        return warning, f"{where}, which servers refuse from release {release(_INSIDE)} on", remedy
     if not inside and (not path or model.named[path].kind is FileKind.OUTSIDE):
         return warning, "is outside of the repository, so that servers have it only if their image has it", remedy
     return None

@@ -397,6 +397,12 @@ def test_servers_from_26_02_on_refuse_weights_outside_of_the_version(tmp_path, n
     assert all("outside of m/1/" in f.message and ("26.02" in f.message) is (server is None) for f in told)
 
 
+@pytest.mark.parametrize("server", [None, (2, 51), (2, 66)])
+def test_a_path_may_lead_back_to_the_version(tmp_path, server):
+    root = with_weights(tmp_path, onnx_file.external_weight("w", "../1/w"), m__1__w=bytes(32))
+    assert [f for f in findings(root, server=server) if f.code == "TR607"] == []
+
+
 @pytest.mark.parametrize(("name", "severity"), [*((name, "error") for name in OUTSIDE), ("/opt/w", "warning"),
                                                 ("../../../w", "warning")])  # fmt: skip
 def test_weights_outside_of_the_version_must_exist(tmp_path, name, severity):
@@ -404,6 +410,37 @@ def test_weights_outside_of_the_version_must_exist(tmp_path, name, severity):
     [told] = [f for f in findings(root, server=(2, 51)) if f.code == "TR607"]
     assert told.severity == severity
     assert ("outside of the repository" if severity == "warning" else "doesn't exist") in told.message
+
+
+@pytest.mark.parametrize(
+    ("links", "refused"),
+    [
+        ({"m/1/w": "../w"}, True),
+        ({"m/1/w": "real"}, False),
+        ({"m/1": ".first"}, False),
+        ({"m/1": ".first", "m/.first/w": "../w"}, True),
+        ({"m/1/w": "../blobs/w", "m/1/model.onnx": "../blobs/model.onnx"}, False),  # as of a hub
+        ({"m/1/w": "../blobs/inner/w", "m/1/model.onnx": "../blobs/model.onnx"}, False),
+        ({"m/1/w": "../other/w", "m/1/model.onnx": "../blobs/model.onnx"}, True),
+        ({"m/1/w": "..data/w", "m/1/..data": "..2026", "m/1/model.onnx": "..data/model.onnx"}, False),  # a ConfigMap
+    ],
+)
+@pytest.mark.parametrize("server", [None, (2, 65), (2, 66)])
+def test_links_to_weights_may_not_leave_the_directory_of_the_file(tmp_path, links, refused, server):
+    """As trials of ONNX Runtime 1.24.1 and others did."""
+    root = with_weights(tmp_path, onnx_file.external_weight("w", "w"), m__1__w=bytes(32))
+    for path, target in links.items():
+        place = (root / path).parent / target
+        if not place.exists() and (root / path).exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (root / path).rename(place)
+        (root / path).unlink(missing_ok=True)
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).symlink_to(target)
+    told = [f for f in findings(root, server=server) if f.code == "TR607"]
+    level = {None: "warning", (2, 65): "", (2, 66): "error"}[server]
+    assert [f.severity for f in told] == [level for _ in [refused] if refused and level]
+    assert all("is a link out of m/1/" in f.message for f in told)
 
 
 @pytest.mark.parametrize(
