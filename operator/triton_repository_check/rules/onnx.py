@@ -99,6 +99,7 @@ def _compared(model: Model, net: Network, where: str, batch: int) -> Iterator[Fi
     yield from _side(model, "output", net.outputs, where, batch)
     yield from _optional(model, net, where, batch)
     yield from _controls(model, net, where, batch)
+    yield from _states(model, net, where, batch)
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
@@ -211,6 +212,32 @@ def _controls(model: Model, net: Network, where: str, batch: int) -> Iterator[Fi
         if dims is not None and dims != (1,):
             message = f"control {tensor.name!r} is {_text(dims)}{where}, but the backend needs [ 1 ]"
             yield error(model.config_path, "TR605", message, _FILE, at)
+
+
+def _states(model: Model, net: Network, where: str, batch: int) -> Iterator[Finding]:
+    """TR604, TR605: a state has another type or shape in the file, so that each request fails.
+
+    Its first value has the type and the dims of config.pbtxt.
+    """
+    by_name = {tensor.name: tensor for tensor in net.inputs}
+    for index, state in enumerate(model.config.sequence_batching.state):
+        actual = by_name.get(state.input_name)
+        if actual is None:
+            continue
+        at = model.where.find("sequence_batching", 0, "state", index)
+        kind, name = type_name(state.data_type), f"state {state.input_name!r}"
+        if actual.data_type and kind not in (actual.data_type, "TYPE_INVALID"):
+            message = f"{name} is {kind}, but {actual.data_type}{where}: each request fails"
+            yield error(model.config_path, "TR604", message, f"set data_type: {actual.data_type}", at)
+        full = (-1, *state.dims) if batch > 0 else tuple(state.dims)
+        if actual.dims and state.dims and not _alike(full, actual.dims):
+            message = f"{name} is {_text(full)}{' with the batch' if batch else ''}, but {_text(actual.dims)}{where}"
+            remedy = f"set dims: {_text(actual.dims[1:] if batch > 0 else actual.dims)}"
+            yield error(model.config_path, "TR605", f"{message}: each request fails", remedy, at)
+
+
+def _alike(dims: Sequence[int], other: Sequence[int]) -> bool:
+    return len(dims) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(dims, other, strict=True))
 
 
 def _control_type(control: Any) -> str:

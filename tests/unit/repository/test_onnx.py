@@ -512,6 +512,20 @@ def test_the_server_adds_all_inputs_where_none_is_declared(tmp_path, batcher):
     assert sequence(tmp_path, A4 + declared("input", name, dims) + B4 + batcher) == ["error TR603"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("dims: [ 4 ] }", "dims: [ -1 ] }", []),
+        ("dims: [ 4 ] }", "dims: [ 5 ] }", ["error TR605"]),
+        ("dims: [ 4 ] }", "dims: [ 1, 4 ] }", ["error TR605"]),
+        ("TYPE_FP32", "TYPE_FP64", ["error TR604"]),
+        ("data_type: TYPE_FP32", "", []),  # another check has a warning about it
+    ],
+)
+def test_a_state_has_the_type_and_shape_of_the_file(tmp_path, old, new, expected):
+    assert sequence(tmp_path, A4 + B4 + STATE.replace(old, new)) == expected
+
+
 def test_the_server_counts_a_control_for_each_of_its_kinds(tmp_path):
     assert sequence(tmp_path, A4 + B4 + SEQUENCE.format(END)) == ["error TR603"]
     without = "sequence_batching { control_input { name: 'START' } }\n"
