@@ -383,8 +383,8 @@ def _weights(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
 def _elsewhere(reader: _Reader, directory: str, model: Model) -> Iterator[str]:
     """Yields the paths of external weights that aren't in the directory of their ONNX file, relative to the model.
 
-    Follows links as ONNX Runtime 1.24.4 does: the directory is that of the ONNX file's path, or that where it really is.
-    1.24.1 allows only the first.
+    Follows links as ONNX Runtime 1.24.4 does: the directory is that of the ONNX file's path, or that to which links
+    lead. 1.24.1 allows only the first.
     """
     for file, network in model.networks.items():
         folders = {_place(reader, posixpath.dirname(file)), posixpath.dirname(_place(reader, file))}

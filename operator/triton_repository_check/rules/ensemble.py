@@ -13,9 +13,20 @@ from triton_repository_check.findings import Finding
 from triton_repository_check.graph import Link, ensemble_cycles, graph, is_decoupled
 from triton_repository_check.model import Model, Repository
 from triton_repository_check.places import Node
-from triton_repository_check.rules.base import Checks, each_model, error, instead, listed, near, warning
+from triton_repository_check.rules.base import (
+    Checks,
+    each_model,
+    each_model_expected,
+    error,
+    instead,
+    listed,
+    near,
+    warning,
+)
+from triton_repository_check.rules.onnx import possible_batches
 from triton_repository_check.rules.source import may_complete_config
 from triton_repository_check.schema import DataType, ModelConfig, type_name
+from triton_repository_check.server_flags import ServerFlags
 
 CODES = {
     "TR401": "ensemble: the model of a step is missing",
@@ -237,7 +248,7 @@ class Declaration:
     whose: str
 
 
-def types(repository: Repository, model: Model) -> Iterator[Finding]:
+def types(repository: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR414, TR415: the declarations of a tensor differ in type or shape.
 
     Triton reports it after it has loaded all models, by the same comparison (ValidateTensorConsistency in
@@ -248,25 +259,36 @@ def types(repository: Repository, model: Model) -> Iterator[Finding]:
     earlier: dict[str, Declaration] = {}
     times = Counter(link.tensor for link in graph(model).writes)  # `tensors` reports tensors that are written twice
     for tensor in (*model.config.input, *model.config.output):
-        earlier.setdefault(tensor.name, _declaration(tensor, model, "the ensemble"))
+        own = _declaration(tensor, model.config.max_batch_size > 0, "the ensemble")
+        earlier.setdefault(tensor.name, own)
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
-        if target is None or target.config is None:
+        size = _batch(target, expected.flags) if target is not None else None
+        if target is None or target.config is None or size is None:
             continue
         for side, mapped in (("input", step.input_map), ("output", step.output_map)):
             declared = {tensor.name: tensor for tensor in getattr(target.config, side)}
             for own, tensor in sorted(mapped.items()):
                 if own not in declared or declared[own].data_type == DataType.TYPE_INVALID or times[tensor] > 1:
                     continue
-                now = _declaration(declared[own], target, f"{side} {own!r} of {target.name!r}", reshaped=False)
+                now = _declaration(declared[own], size > 0, f"{side} {own!r} of {target.name!r}", reshaped=False)
                 before = earlier.setdefault(tensor, now)
                 at = _at(model, f"{side}_map", Link(index, own, tensor))
                 yield from _compare(model, tensor, before, now, at)
 
 
-def _declaration(tensor: Any, model: Model, whose: str, reshaped: bool = True) -> Declaration:
+def _batch(model: Model, flags: ServerFlags | None) -> int | None:
+    """Returns the max_batch_size with which the server runs the model of a step; None if it is unknown."""
+    if model.config is None and model.has_config:  # it can't be read
+        return None
+    if model.backend == "onnxruntime":
+        sizes = possible_batches(model, flags)
+        return next(iter(sizes)) if len(sizes) == 1 else None
+    return int(model.config.max_batch_size) if model.config is not None else None
+
+
+def _declaration(tensor: Any, batched: bool, whose: str, reshaped: bool = True) -> Declaration:
     dims = tuple(tensor.reshape.shape if reshaped and tensor.HasField("reshape") else tensor.dims)
-    batched = model.config.max_batch_size > 0
     return Declaration(tensor.data_type, dims, (-1, *dims) if batched else dims, whose)
 
 
@@ -304,27 +326,30 @@ def _match(dims: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return len(dims) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(dims, other, strict=True))
 
 
-def batches(repository: Repository, model: Model) -> Iterator[Finding]:
+def batches(repository: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR416: the ensemble accepts larger batches than the model of a step."""
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
-        if target is None or target.config is None or may_complete_config(target):
+        size = _batch(target, expected.flags) if target is not None and not may_complete_config(target) else None
+        if target is None or size is None:
             continue
-        if 0 < target.config.max_batch_size < model.config.max_batch_size:
+        if 0 < size < model.config.max_batch_size:
+            written = target.config is not None and target.config.max_batch_size == size
             yield error(
                 model.config_path,
                 "TR416",
                 f"max_batch_size is {model.config.max_batch_size}, but that of {target.name!r} in step {index} "
-                f"is only {target.config.max_batch_size}",
-                f"lower it to {target.config.max_batch_size}, or raise that of {target.name!r}",
+                f"is only {size}{'' if written else ', to which the server completes it'}",
+                f"lower it to {size}, or {'raise that of' if written else 'set it in'} {target.name!r}",
                 model.where.find("max_batch_size"),
             )
-        yield from _fixed_batch(model, index, step, target)
+        if target.config is not None:
+            yield from _fixed_batch(model, index, step, target, size)
 
 
-def _fixed_batch(model: Model, index: int, step: Any, target: Model) -> Iterator[Finding]:
+def _fixed_batch(model: Model, index: int, step: Any, target: Model, size: int) -> Iterator[Finding]:
     """TR416: one of the ensemble and a step takes batches, and the first dim of the other isn't such a batch size."""
-    sizes = (model.config.max_batch_size, target.config.max_batch_size)
+    sizes = (model.config.max_batch_size, size)
     given = {tensor.name: tensor for tensor in model.config.input if not tensor.HasField("reshape")}
     for tensor in target.config.input if min(sizes) <= 0 < max(sizes) else ():
         outer = given.get(step.input_map.get(tensor.name, ""))
@@ -439,8 +464,8 @@ CHECKS: Checks = (
     ("ensemble: shape", each_model(shape)),
     ("ensemble: steps", each_model(steps)),
     ("ensemble: tensors", each_model(tensors)),
-    ("ensemble: types and shapes", each_model(types)),
-    ("ensemble: batches", each_model(batches)),
+    ("ensemble: types and shapes", each_model_expected(types)),
+    ("ensemble: batches", each_model_expected(batches)),
     ("ensemble: optional inputs", each_model(optional)),
     ("ensemble: decoupled branches", each_model(branches)),
     ("ensemble: cycles", nested_in_itself),

@@ -37,14 +37,15 @@ _FILE = "export the model again, or correct config.pbtxt"
 def completes(model: Model, flags: ServerFlags | None) -> bool:
     """Whether the onnxruntime backend completes the configuration, because it declares no inputs or no outputs."""
     config = model.config
-    return (flags is None or flags.completion) and not ((config.input or config.batch_input) and config.output)
+    whole = config is not None and (config.input or config.batch_input) and config.output
+    return (flags is None or flags.completion) and not whole
 
 
-def largest_batch(model: Model, flags: ServerFlags | None) -> int:
-    """Returns the max_batch_size with which the onnxruntime backend may run the model."""
-    networks = model.networks.values()
-    sizes = [size for net in networks if not isinstance(net, str) for size in _batches(model, net, flags)]
-    return max(sizes or _of_any_file(model, flags))
+def possible_batches(model: Model, flags: ServerFlags | None) -> frozenset[int]:
+    """Returns the max_batch_size with which the onnxruntime backend may run the model; several if it isn't known."""
+    networks = [net for net in model.networks.values() if not isinstance(net, str)]
+    sizes = [size for net in networks for size in _batches(model, net, flags)]
+    return frozenset(sizes or _of_any_file(model, flags))
 
 
 def _batches(model: Model, net: Network, flags: ServerFlags | None) -> Sequence[int]:
@@ -63,7 +64,7 @@ def _batches(model: Model, net: Network, flags: ServerFlags | None) -> Sequence[
 
 def _of_any_file(model: Model, flags: ServerFlags | None) -> tuple[int, ...]:
     """Returns the max_batch_size of config.pbtxt, and what the server may complete it to."""
-    most = model.config.max_batch_size
+    most = model.config.max_batch_size if model.config is not None else 0
     default = DEFAULT_BATCH if flags is None else flags.default_batch
     return (most, default) if most == 0 and default and completes(model, flags) else (most,)
 

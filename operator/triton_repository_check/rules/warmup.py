@@ -20,7 +20,7 @@ from triton_repository_check.rules.base import (
     instead,
     warning,
 )
-from triton_repository_check.rules.onnx import largest_batch
+from triton_repository_check.rules.onnx import possible_batches
 from triton_repository_check.schema import DataType, type_name
 
 CODES = {
@@ -80,7 +80,7 @@ def states(_: Repository, model: Model) -> Iterator[Finding]:
 def _batch(model: Model, sample: Any, at: Node, expected: Expected) -> Iterator[Finding]:
     """TR703: the sample is larger than the server's batches."""
     written = model.config.max_batch_size
-    maximum = largest_batch(model, expected.flags) if model.backend == "onnxruntime" else written
+    maximum = max(possible_batches(model, expected.flags)) if model.backend == "onnxruntime" else written
     so = "max_batch_size is" if maximum == written else "the server completes max_batch_size to"
     if sample.batch_size > max(maximum, 1):
         yield error(

@@ -56,7 +56,11 @@ FAULTS = [
     ("field inside", [edit("pre/config.pbtxt", "count", "cuont")], ["error TR102 pre/config.pbtxt:11:20"]),
     ("latin-1", [write("net/config.pbtxt", NET.encode() + b"# \xe9\n")], []),
     ("name", [edit("pre/config.pbtxt", '"pre"', '"prep"')], ["error TR103 pre/config.pbtxt:1:7"]),
-    ("no config, model file", [remove("net/config.pbtxt")], ["note TR104 net/config.pbtxt"]),
+    (
+        "no config, model file",
+        [remove("net/config.pbtxt"), edit(DETECT, "size: 8", "size: 4")],
+        ["note TR104 net/config.pbtxt"],
+    ),
     (
         "no config, no model file",
         [remove("net/config.pbtxt"), move("net/1/model.onnx", "net/1/weights.bin")],
@@ -205,7 +209,11 @@ FAULTS = [
     ),
     (
         "names that the backend completes",
-        [edit(DETECT, '{ key: "boxes"', '{ key: "box"'), write("net/config.pbtxt", 'backend: "onnxruntime"\n')],
+        [
+            edit(DETECT, '{ key: "boxes"', '{ key: "box"'),
+            edit(DETECT, "size: 8", "size: 4"),
+            write("net/config.pbtxt", 'backend: "onnxruntime"\n'),
+        ],
         [],
     ),
     (
@@ -522,7 +530,7 @@ def test_many_models_with_one_instance_have_one_finding_and_other_backends_none(
 def test_warns_about_dynamic_batching_only_if_the_file_sets_max_batch_size_0(tmp_path, backend, told):
     """If the file doesn't set max_batch_size, the backend may set it; that of onnxruntime also instead of 0."""
     config = f'backend: "{backend}"\ndynamic_batching {{ }}\n'
-    root = good(tmp_path, write("net/config.pbtxt", config))
+    root = good(tmp_path, write("net/config.pbtxt", config), edit("detect/config.pbtxt", "size: 8", "size: 4"))
     assert [line for line in brief(findings(root)) if "TR106" not in line] == []
     write("net/config.pbtxt", config + "max_batch_size: 0\n")(root)
     assert [line for line in brief(findings(root)) if "TR106" not in line] == told

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from support.mutations import remove, write
+from support.mutations import edit, remove, write
 from triton_repository_check.check import main
 from triton_repository_check.check_table import judge
 from triton_repository_check.load import load
@@ -126,7 +126,7 @@ def test_the_server_reads_the_configuration_of_the_given_name(tmp_path):
 
 
 def test_a_missing_configuration_is_an_error_if_a_flag_switches_off_its_completion(tmp_path):
-    root = good(tmp_path, remove("net/config.pbtxt"))
+    root = good(tmp_path, remove("net/config.pbtxt"), edit("detect/config.pbtxt", "size: 8", "size: 4"))
     assert brief(findings(root, flags=ServerFlags())) == ["note TR104 net/config.pbtxt"]
     assert brief(findings(root, flags=ServerFlags(completion=False))) == ["error TR104 net/config.pbtxt"]
 

@@ -581,3 +581,48 @@ def test_preferred_batch_sizes_need_a_max_batch_size_in_the_file(tmp_path, batch
     config = "dynamic_batching { preferred_batch_size: [ 4 ] }\n"
     assert judged(tmp_path, batch + config, **net) == ["error TR108"]
     assert judged(tmp_path, "max_batch_size: 4\n" + config, **net) == []
+
+
+ENSEMBLE = """\
+platform: "ensemble"
+max_batch_size: {}
+input {{ name: "A" data_type: TYPE_FP32 dims: {} }}
+output {{ name: "B" data_type: TYPE_FP32 dims: [ 4 ] }}
+ensemble_scheduling {{ step {{
+  model_name: "m" model_version: -1 input_map {{ key: "a" value: "A" }} output_map {{ key: "b" value: "B" }}
+}} }}
+"""
+INVALID = "max_batch_size: x\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "size", "flags", "expected"),
+    [
+        (A4, 4, [], []),
+        (A4, 5, [], ["error TR416"]),
+        (A4, 8, ["--backend-config=default-max-batch-size=8"], []),
+        (A4, 8, ["--backend-config=default-max-batch-size=0"], ["warning TR416"]),
+        ("max_batch_size: 8\n" + A4, 8, [], []),
+        ("max_batch_size: 8\n" + A4, 9, [], ["error TR416"]),
+        (None, 4, [], []),  # without config.pbtxt
+        (None, 5, [], ["error TR416"]),
+        (INVALID, 5, [], []),
+    ],
+)
+def test_an_ensemble_has_at_most_the_batch_size_that_the_server_completes(tmp_path, config, size, flags, expected):
+    if config is not None:
+        write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)(tmp_path)
+    write("m/1/model.onnx", model([value("a", FP32, ["n", 4])], [value("b", FP32, ["n", 4])]))(tmp_path)
+    write("whole/config.pbtxt", ENSEMBLE.format(size, "[ 4 ]"))(tmp_path)
+    write("whole/1/.keep", b"")(tmp_path)
+    told = [f for f in findings(tmp_path, flags=parse(flags)) if f.code.startswith("TR4")]
+    assert [f"{f.severity} {f.code}" for f in told] == expected
+    assert all(("completes" in f.message) is (config is None or config == A4) for f in told if f.severity == "error")
+
+
+def test_the_batch_size_of_an_onnx_file_that_is_not_read_is_unknown(tmp_path):
+    write("m/config.pbtxt", 'backend: "onnxruntime"\ndefault_model_filename: "model.ort"\n' + A4)(tmp_path)
+    write("m/1/model.ort", IN_ORT_FORMAT)(tmp_path)
+    write("whole/config.pbtxt", ENSEMBLE.format(8, "[ 4 ]"))(tmp_path)
+    write("whole/1/.keep", b"")(tmp_path)
+    assert [f for f in findings(tmp_path) if f.code.startswith("TR4")] == []
