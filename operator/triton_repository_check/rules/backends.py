@@ -159,7 +159,9 @@ def parameters(_: Repository, model: Model) -> Iterator[Finding]:
 
 def shrinkage(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR126: each request fails, because ONNX Runtime has no arena of memory to shrink."""
-    if model.config is None or model.backend != "onnxruntime" or _SHRINKAGE not in model.config.parameters:
+    if model.config is None or model.backend != "onnxruntime" or _by_python(model):
+        return
+    if _SHRINKAGE not in model.config.parameters:
         return
     values = {key: value.string_value for key, value in model.config.parameters.items()}
     devices = values[_SHRINKAGE].split(";")

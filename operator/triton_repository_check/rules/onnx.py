@@ -96,8 +96,8 @@ def network(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
 
 def _compared(model: Model, net: Network, where: str, batch: int) -> Iterator[Finding]:
     """Compares the tensors of config.pbtxt with those of the file. `batch`: the max_batch_size of the server."""
-    yield from _side(model, "input", (*net.inputs, *net.defaults), where, batch)
-    yield from _side(model, "output", net.outputs, where, batch)
+    yield from _side(model, "input", net, where, batch)
+    yield from _side(model, "output", net, where, batch)
     yield from _optional(model, net, where, batch)
     yield from _controls(model, net, where, batch)
     yield from _states(model, net, where, batch)
@@ -302,8 +302,8 @@ def _completed(model: Model, net: Network, where: str) -> Iterator[Finding]:
             )
 
 
-def _side(model: Model, side: str, tensors: Sequence[Tensor], where: str, batch: int) -> Iterator[Finding]:
-    by_name = {tensor.name: tensor for tensor in tensors}
+def _side(model: Model, side: str, net: Network, where: str, batch: int) -> Iterator[Finding]:
+    by_name = {tensor.name: tensor for tensor in ((*net.inputs, *net.defaults) if side == "input" else net.outputs)}
     for index, tensor in enumerate(getattr(model.config, side)):
         at = model.where.find(side, index)
         actual = by_name.get(tensor.name)
@@ -328,7 +328,7 @@ def _side(model: Model, side: str, tensors: Sequence[Tensor], where: str, batch:
         batched = side == "output" and any(tensor.name in t.target_name for t in model.config.batch_output)
         if actual.dims is not None and tensor.dims and not batched:
             yield from _shape(model, side, index, actual.dims, where, batch)
-        elif side == "input" and actual.dims is None and actual.is_tensor and not tensor.allow_ragged_batch:
+        elif actual.dims is None and actual.is_tensor and actual in net.inputs and not tensor.allow_ragged_batch:
             sizes = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
             if any(size != 1 for size in sizes):  # ONNX Runtime infers shapes only of outputs
                 message = f"input {tensor.name!r} has no shape{where}, so that the server takes only a single value"

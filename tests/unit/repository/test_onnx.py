@@ -569,6 +569,15 @@ def test_the_server_takes_an_input_without_a_shape_as_a_single_value(tmp_path, d
     assert judged(tmp_path, config, **net) == expected
 
 
+@pytest.mark.parametrize(("side", "more"), [("input", "optional: true"), ("output", "")])
+def test_onnx_runtime_infers_the_shapes_of_outputs_and_of_default_values(tmp_path, side, more):
+    tensors = {"input": [value("a", FP32, [4])], "output": [value("b", FP32, [4])]}
+    tensors[side].append(value("c", FP32, None))
+    weights = (onnx_file.shape_constant("c", [1]),) if side == "input" else ()
+    config = declared("input", "a", "[ 4 ]") + declared("output", "b", "[ 4 ]") + declared(side, "c", "[ 4 ]", more)
+    assert judged(tmp_path, config, inputs=tensors["input"], outputs=tensors["output"], weights=weights) == []
+
+
 def test_no_side_with_a_batch_may_lack_its_shape_when_it_is_completed(tmp_path):
     net = {"inputs": [value("a", FP32, None)], "outputs": [NO_SHAPE]}
     assert judged(tmp_path, "max_batch_size: 8\n", **net) == ["error TR606"]
