@@ -7,8 +7,9 @@ protobuf wire format and skips the rest with a seek. The field numbers of onnx.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import IO
 
 MAX_TENSORS = 10_000
@@ -18,6 +19,8 @@ MAX_FIELDS = 1_000_000
 ORT = ".ort"
 """The end of the names from which ONNX Runtime reads only the ORT format."""
 _NAME_BYTES = 4096
+_WITH_OPSET = 3
+"""The first IR version that contains opsets."""
 _WITH_DEFAULTS = 4
 """The first IR version whose inputs may have default values."""
 _MAX_DEPTH = 33
@@ -146,11 +149,13 @@ def read(file: IO[bytes], size: int) -> Network:
     try:
         fields = list(_fields(source, 0, size))
         graphs = [(start, end) for number, start, end in fields if number == 7]
-        if len(graphs) != 1:
+        if not graphs:
             raise OnnxError("it contains no graph")
         ir_version = next((start for number, start, _ in fields if number == 1), 0)
+        if not ir_version or (ir_version >= _WITH_OPSET and all(number != 8 for number, _, _ in fields)):
+            raise OnnxError(f"it contains no {'opset' if ir_version else 'IR version'}")
         opset = max((_opset(source, start, end) for number, start, end in fields if number == 8), default=0)
-        network = _network(source, *graphs[0])
+        network = _network(source, graphs)
         # Before IR version 4 these are weights, which no request can replace.
         defaults = network.defaults if ir_version >= _WITH_DEFAULTS else ()
         return replace(network, defaults=defaults, ir_version=ir_version, opset=opset)
@@ -165,12 +170,13 @@ def _opset(file: _Source, start: int, end: int) -> int:
     return pair[2][0] if 2 in pair and domain in ("", "ai.onnx") else 0
 
 
-def _network(file: _Source, start: int, end: int) -> Network:
+def _network(file: _Source, graphs: Sequence[tuple[int, int]]) -> Network:
+    """Reads a GraphProto. `graphs`: its parts, which protobuf puts together."""
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     constants: set[str] = set()
     weights: list[_Weight] = []
-    for number, first, last in _fields(file, start, end):
+    for number, first, last in chain.from_iterable(_fields(file, *graph) for graph in graphs):
         if number in (11, 12):
             (inputs if number == 11 else outputs).append(_tensor(file, first, last))
             if len(inputs) + len(outputs) > MAX_TENSORS:
@@ -184,7 +190,8 @@ def _network(file: _Source, start: int, end: int) -> Network:
     # ONNX Runtime removes the weights that nothing reads before it opens their files.
     kept = [weight for weight in weights if weight.is_constant]
     if len(kept) < len(weights):
-        read = {*_names_read(file, start, end), *(t.name for t in inputs)}
+        read = {t.name for t in inputs}
+        read.update(*(_names_read(file, *graph) for graph in graphs))
         kept = [weight for weight in weights if weight.is_constant or weight.name in read]
     external: dict[str, int] = {}
     for weight in kept:

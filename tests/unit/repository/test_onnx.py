@@ -40,6 +40,20 @@ def test_reads_inputs_and_outputs(tmp_path):
     )
 
 
+def test_files_before_ir_version_3_have_no_opset(tmp_path):
+    content = onnx_file.number(1, 2) + onnx_file.block(7, onnx_file.block(11, value("x", FP32, [1])))
+    assert [tensor.name for tensor in parsed(tmp_path, content).inputs] == ["x"]
+
+
+def test_protobuf_puts_the_parts_of_a_graph_together(tmp_path):
+    content = model([value("x", FP32, [1])], [], [], [WEIGHT])
+    content += onnx_file.block(
+        7, onnx_file.block(12, value("y", FP32, [1])) + onnx_file.block(1, node("Neg", "w", "y"))
+    )
+    net = parsed(tmp_path, content)
+    assert ([t.name for t in net.inputs], [t.name for t in net.outputs], net.external) == (["x"], ["y"], {"a.data": 32})
+
+
 def test_weights_in_the_inputs_of_old_files_are_not_inputs(tmp_path):
     content = model([value("x", FP32, [1]), value("w", INT64, [1])], [], weights=[shape_constant("w", [1])])
     assert [tensor.name for tensor in parsed(tmp_path, content).inputs] == ["x"]
@@ -116,7 +130,9 @@ def test_onnxruntime_loads_the_files_of_the_corpus(tmp_path):
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
         (b"plain text", "another format"),
         (onnx_file.number(1, 8), "no graph"),
-        (onnx_file.block(7, b"") * 2, "no graph"),
+        (onnx_file.block(8, b""), "no graph"),
+        (onnx_file.block(7, b"") + onnx_file.block(8, b""), "no IR version"),
+        (onnx_file.number(1, 3) + onnx_file.block(7, b""), "no opset"),
         (b"\xff" * 20, "another format"),
         (bytes(1000), "another format"),
     ],
