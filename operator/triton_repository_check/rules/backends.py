@@ -55,6 +55,8 @@ _DIGITS_OF_INT32 = 10
 _INT32 = "a whole number below 2147483648", _is_int32
 _BOOLEAN = _BOOL[0], _BOOL[1].fullmatch
 _ARENA, _SHRINKAGE = "enable_mem_arena", "memory.enable_memory_arena_shrinkage"
+_FIRST_ARENA = (2, 60)
+"""The first server whose ONNX Runtime, 1.23, fails only if the first device has no arena."""
 _DEVICE = re.compile(r"cpu(?::0*)?|gpu(?::[0-9]*)?")
 PARAMETERS: dict[str, dict[str, tuple[str, Callable[[str], object]]]] = {
     "onnxruntime": {
@@ -164,16 +166,17 @@ def shrinkage(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
     if _SHRINKAGE not in model.config.parameters:
         return
     values = {key: value.string_value for key, value in model.config.parameters.items()}
-    devices = values[_SHRINKAGE].split(";")
+    kinds = [device[:3] for device in values[_SHRINKAGE].split(";") if device]
     at = model.where.find("parameters", _SHRINKAGE)
-    if "cpu" in {device[:3] for device in devices} and not _enabled(values.get(_ARENA, "1")):
+    if "cpu" in kinds and not _enabled(values.get(_ARENA, "1")):
         message = f"{_SHRINKAGE} is {values[_SHRINKAGE]!r}, but {_ARENA} is {values[_ARENA]!r}: each request fails"
         yield error(model.config_path, "TR126", message, f"remove one of the two, or set {_ARENA} to 1", at)
-    if "gpu" in {device[:3] for device in devices} and on_cpu(model, expected):
-        # A warning if a pod may see GPUs without requesting them, or if newer servers may look at the first one only.
+    looks_at = kinds[:1] if expected.server is not None and expected.server >= _FIRST_ARENA else kinds
+    if "gpu" in looks_at and on_cpu(model, expected):
+        # A warning if a pod may see GPUs without requesting them, or if the server may look only at the first device.
         groups = model.config.instance_group
         sure = bool(groups) and all(group.kind == ModelInstanceGroup.KIND_CPU for group in groups)
-        level = error if sure and len(devices) == 1 else warning
+        level = error if sure and (kinds[0] == "gpu" or expected.server is not None) else warning
         message = f"{_SHRINKAGE} is {values[_SHRINKAGE]!r}, but the model runs on the CPU: each request fails"
         yield level(model.config_path, "TR126", message, "set string_value to cpu:0", at)
 

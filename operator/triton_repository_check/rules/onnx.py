@@ -9,7 +9,7 @@ from typing import Any
 from triton_repository_check.expected import Expected
 from triton_repository_check.findings import Finding, Severity
 from triton_repository_check.model import Model, Repository
-from triton_repository_check.onnx import ORT, Network, Tensor
+from triton_repository_check.onnx import ORT, Network
 from triton_repository_check.rules.base import Checks, each_model_expected, error, instead, listed, note, warning
 from triton_repository_check.schema import type_name
 from triton_repository_check.server_flags import DEFAULT_BATCH, ServerFlags

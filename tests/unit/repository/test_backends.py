@@ -113,11 +113,25 @@ SHRINK = "memory.enable_memory_arena_shrinkage"
         ("gpu:0", "", 0, ["warning TR126"]),
         ("gpu:0", "instance_group { kind: KIND_CPU }\n", 0, ["error TR126"]),
         ("cpu:0;gpu:0", "instance_group { kind: KIND_CPU }\n", 0, ["warning TR126"]),
+        ("gpu:0;cpu:0", "instance_group { kind: KIND_CPU }\n", 0, ["error TR126"]),
     ],
 )
 def test_only_an_arena_can_shrink(tmp_path, devices, more, gpus, told):
     config = TENSORS + parameter(SHRINK, devices) + more
     assert [each for each in findings_of(tmp_path, "onnxruntime", config, gpus=gpus) if "TR126" in each] == told
+
+
+@pytest.mark.parametrize(
+    ("devices", "server", "told"),
+    [
+        ("cpu:0;gpu:0", (2, 59), ["error TR126"]),
+        ("cpu:0;gpu:0", (2, 60), []),
+        ("gpu:0;cpu:0", (2, 60), ["error TR126"]),
+    ],
+)
+def test_newer_servers_need_only_the_first_arena(tmp_path, devices, server, told):
+    config = TENSORS + parameter(SHRINK, devices) + "instance_group { kind: KIND_CPU }\n"
+    assert findings_of(tmp_path, "onnxruntime", config, server=server, gpus=0) == told
 
 
 ON_GPU = "instance_group { kind: KIND_GPU }\n"
