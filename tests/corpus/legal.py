@@ -7,7 +7,6 @@ from pathlib import Path
 
 from corpus.faults.core import environment
 from corpus.faults.fault import NET, TEXT
-from corpus.faults.onnx import weights
 from corpus.good import BY_NAME
 from corpus.good.repository import HEAD
 from support import onnx_file
@@ -192,7 +191,6 @@ LEGAL = (
     Legal("ONNX file with a scalar output", "instances", both(
         write("net/1/model.onnx", SCALAR), edit(NET, "dims: [ 6 ]", "dims: [ 1 ]"),
     )),
-    Legal("external weights outside of the version", "detection", weights(bytes(32), "../w.data")),
     Legal("backend's own file without config.pbtxt", "completed", remove("short/config.pbtxt")),
     Legal("text format of C++: quotes, lists and separators", "cache", both(
         edit(SLOW, 'backend: "python"\n', "backend: 'pyt' 'h\\157n';\n"),

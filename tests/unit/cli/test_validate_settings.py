@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kubectl_triton.main import main
+from support import onnx_file
 from support.mutations import Change, add, edit, remove, write
 from triton_repository_check.expected import OPTIONS
 from unit.repository import gen
@@ -41,6 +42,15 @@ NEWER_PYTHON = (
     gen.MODEL_PY + "\n    def f(self):\n        try:\n            pass\n        except* OSError:\n            pass\n"
 )
 NEWEST_PYTHON = gen.MODEL_PY + "\n    def f(self):\n        return t'{x}' ?\n"
+SHRINKS = (
+    "instance_group { kind: KIND_CPU }\n"
+    'parameters { key: "memory.enable_memory_arena_shrinkage" value { string_value: "cpu:0;gpu:0" } }\n'
+)
+BOXES = [onnx_file.value("boxes", onnx_file.FP32, ["n", 100, 6])]
+OUTSIDE = onnx_file.model(
+    [onnx_file.value("images", onnx_file.FP32, ["n", 3, 64, 64])], BOXES, [onnx_file.node("Neg", ["w"], ["z"])],
+    [onnx_file.external_weight("w", "../weights")],
+)  # fmt: skip
 MANY = edit("pre/config.pbtxt", "count: 2", "count: 26")
 GLOBAL = edit(
     "pre/config.pbtxt",
@@ -69,12 +79,14 @@ EXAMPLES: dict[str, dict[str, tuple[list[Change], list[str], str]]] = {
     },
     "--server-version": {
         "TR109": ([add("net/config.pbtxt", 'runtime: "x"\n')], [], "2.30"),
+        "TR126": ([add("net/config.pbtxt", SHRINKS)], [], "2.60"),
         "TR134": ([add("net/config.pbtxt", ON_GPU + PRECISE + 'key: "precision_mode" value: "BF16" } } } }\n')], [],
                   "2.65"),
         "TR301": ([write("pre/1/model.py", NEWEST_PYTHON)], [], "2.51"),
         "TR311": ([write("pre/1/model.py", NEWER_PYTHON)], [], "24.10"),
         "TR504": ([], ["--shm-size=150Mi"], "2.37"),
         "TR519": ([], ["--server-arg=--log-level=2"], "2.30"),
+        "TR607": ([write("net/1/model.onnx", OUTSIDE), write("net/weights", bytes(32))], [], "2.66"),
         "TR610": ([write("net/1/model.onnx", b"\x08\x0e" + gen.NETWORK[2:])], [], "2.51"),
         "TR803": ([write("trees/config.pbtxt", FOREST), write("trees/1/xgboost.model", "x")], [], "2.51"),
     },
@@ -107,7 +119,7 @@ EXAMPLES: dict[str, dict[str, tuple[list[Change], list[str], str]]] = {
 EACH = [(option, code) for option, codes in EXAMPLES.items() for code in codes]
 TOLD_WITHOUT = {
     *(("--load-models", code) for code in ("TR502", "TR504", "TR516", "TR518")),  # all models are loaded
-    *(("--server-version", code) for code in ("TR301", "TR519")),
+    *(("--server-version", code) for code in ("TR126", "TR301", "TR519", "TR607")),
     *(("--gpus", code) for code in ("TR134", "TR204")),
     *(("--server-arg", code) for code in ("TR104", "TR516")),
     ("--entrypoint", "TR502"),
