@@ -43,7 +43,7 @@ class _Seen:
     - `on_cpu`: one of `_Target.gpu_models` that it runs on the CPU; "" if it runs them on a GPU, None while that isn't
       known.
     - `version`: of Triton; "" while it isn't known.
-    - `says_not_ready`: whether Triton says so itself, if its probe has failed; None before it has answered that.
+    - `says_not_ready`: whether Triton says that itself, if its probe has failed; None before it has answered that.
     """
 
     answer: IndexAnswer | None = None

@@ -611,7 +611,7 @@ FAILURE = Finding(
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Makes --with-server find a server that is ready, and each request fail. Returns what it was told: Run, Plan."""
+    """Makes --with-server find a server that is ready, and each request fail. Returns what it gets: Run, Plan."""
     told: list[Any] = []
 
     @contextlib.contextmanager
