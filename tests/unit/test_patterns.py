@@ -38,9 +38,11 @@ def _literals() -> Iterator[tuple[str, str, Run]]:
                     yield file.stem, text, pattern.search if name in _ANYWHERE else pattern.match
 
 
-def _values(value: object) -> Iterator[re.Pattern[str]]:
-    if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
-        yield value
+def _values(value: object) -> Iterator[tuple[re.Pattern[str], Run | None]]:
+    """Yields the patterns in a value, and what calls them if the value is one of their methods."""
+    owner = getattr(value, "__self__", value)
+    if isinstance(owner, re.Pattern) and isinstance(owner.pattern, str):
+        yield owner, value if callable(value) else None
     elif isinstance(value, dict):
         yield from _values([*value.values()])
     elif isinstance(value, list | tuple | set | frozenset):
@@ -61,12 +63,9 @@ def _compiled() -> Iterator[tuple[str, str, Run]]:
                 own = name if isinstance(value, re.Pattern) else ""
                 anywhere = any(f"{own}.{function}" in text for function in _ANYWHERE)
                 at_begin = any(f"{own}.{function}" in text for function in _AT_BEGIN)
-                for pattern in _values(value):
-                    yield (
-                        module.__name__,
-                        pattern.pattern,
-                        pattern.match if at_begin and not anywhere else pattern.search,
-                    )
+                for pattern, run in _values(value):
+                    run = run or (pattern.match if at_begin and not anywhere else pattern.search)
+                    yield module.__name__, pattern.pattern, run
 
 
 PATTERNS = {f"{module.rpartition('.')[2]}: {text}": (text, run) for module, text, run in (*_literals(), *_compiled())}
