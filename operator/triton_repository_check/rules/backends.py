@@ -32,8 +32,8 @@ CODES = {
     "TR804": "the numbers in the names of PyTorch's inputs have a gap",
 }
 
-_BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
-_INT = "a whole number", re.compile(r"\s*[+-]?\d.*", re.DOTALL)
+_BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE).fullmatch
+_INT = "a whole number", re.compile(r"\s*[+-]?\d.*", re.DOTALL).fullmatch
 _START = re.compile(r"\s*([+-]?)0*(\d+)")
 _WORD = re.compile(r"\s*(\S*)")
 _NUMBER = re.compile(r"\s*[+-]?\.?\d")
@@ -53,7 +53,6 @@ def _are_devices(text: str) -> bool:
 
 _DIGITS_OF_INT32 = 10
 _INT32 = "a whole number below 2147483648", _is_int32
-_BOOLEAN = _BOOL[0], _BOOL[1].fullmatch
 _ARENA, _SHRINKAGE = "enable_mem_arena", "memory.enable_memory_arena_shrinkage"
 _FIRST_ARENA = (2, 60)
 """The first server whose ONNX Runtime, 1.23, fails only if the first device has no arena."""
@@ -63,29 +62,29 @@ PARAMETERS: dict[str, dict[str, tuple[str, Callable[[str], object]]]] = {
         "execution_mode": ("0 or 1", re.compile(r"\s*\+?0*[01](?!\d).*", re.DOTALL).fullmatch),
         "intra_op_thread_count": _INT32,
         "inter_op_thread_count": _INT32,
-        _ARENA: _BOOLEAN,
-        "enable_mem_pattern": _BOOLEAN,
+        _ARENA: _BOOL,
+        "enable_mem_pattern": _BOOL,
         _SHRINKAGE: ("cpu:0, gpu: and a number, or several with ; between them", _are_devices),
     },
     "python": {"FORCE_CPU_ONLY_INPUT_TENSORS": ("yes or no", re.compile("yes|no").fullmatch)},
     "pytorch": {
-        "DISABLE_OPTIMIZED_EXECUTION": _BOOLEAN,
-        "ENABLE_CACHE_CLEANING": _BOOLEAN,
-        "INFERENCE_MODE": _BOOLEAN,
-        "ENABLE_WEIGHT_SHARING": _BOOLEAN,
+        "DISABLE_OPTIMIZED_EXECUTION": _BOOL,
+        "ENABLE_CACHE_CLEANING": _BOOL,
+        "INFERENCE_MODE": _BOOL,
+        "ENABLE_WEIGHT_SHARING": _BOOL,
         "INTRA_OP_THREAD_COUNT": _INT32,
         "INTER_OP_THREAD_COUNT": _INT32,
     },
 }
 """Parameters by backend, with what they may be. The backend refuses other values; numbers are read as by C++ stoi."""
-_TEXT = "a text", re.compile(r".*", re.DOTALL)
+_TEXT = "a text", re.compile(r".*", re.DOTALL).fullmatch
 _PRECISION = "FP32, FP16 or INT8, or from release 26.02 on BF16"
 _BUILDS = ": each start builds TensorRT's engines again, or the model doesn't load"
 _BF16 = (2, 66)
 """The first server whose onnxruntime backend takes the precision BF16, release 26.02."""
-ACCELERATORS = {
+ACCELERATORS: dict[str, dict[str, tuple[str, Callable[[str], object]]]] = {
     "tensorrt": {
-        "precision_mode": (_PRECISION, re.compile("FP32|FP16|INT8|BF16")),
+        "precision_mode": (_PRECISION, re.compile("FP32|FP16|INT8|BF16").fullmatch),
         **dict.fromkeys((
             "max_workspace_size_bytes", "trt_auxiliary_streams", "trt_builder_optimization_level", "trt_dla_core",
             "trt_ep_context_embed_mode", "trt_max_partition_iterations", "trt_min_subgraph_size",
@@ -202,14 +201,14 @@ def accelerators(_: Repository, model: Model, expected: Expected) -> Iterator[Fi
         name, known = accelerator.name, ACCELERATORS.get(accelerator.name, {})
         for key, value in sorted(accelerator.parameters.items()):
             at = model.where.find(*path, "gpu_execution_accelerator", index, "parameters", key)
-            allowed, pattern = known.get(key, _TEXT)
+            allowed, fits = known.get(key, _TEXT)
             if name == "tensorrt" and key not in known:
                 right = _IN_ONNX_RUNTIME.get(key) or near(key, known, 0.85)
                 remedy = f"did you mean {right!r}?" if right else "remove it"
                 yield level(model.config_path, "TR134", f"{name} has no parameter {key!r}", remedy, at)
             elif placeholders.names(value):
                 continue
-            elif not pattern.fullmatch(value) or (value == "BF16" and expected.server and expected.server < _BF16):
+            elif not fits(value) or (value == "BF16" and expected.server and expected.server < _BF16):
                 message = f"{key} of {name} is {value!r}, but the backend takes only {allowed}"
                 yield level(model.config_path, "TR134", message, f"write {allowed}", at)
             elif name == "tensorrt" and _enabled(accelerator.parameters.get(WRITTEN.get(key, ""), "")):
