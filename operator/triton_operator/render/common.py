@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton_operator.api import names
@@ -47,6 +47,6 @@ def obj(
     }
 
 
-def only_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns only the conditions of a child's status. Changes of the rest cause no reconcile."""
-    return {k: status[k] for k in ("conditions",) if k in status}
+def only(field: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Returns what keeps only this field of a child's status. Changes of the rest cause no reconcile."""
+    return lambda status: {k: status[k] for k in (field,) if k in status}

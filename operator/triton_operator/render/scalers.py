@@ -11,7 +11,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.engines import Known, Scaler
 
 from .child_type import Child
-from .common import obj, only_conditions
+from .common import obj, only
 from .facts import Facts
 
 
@@ -29,7 +29,7 @@ def _child(scaler: Scaler) -> Child:
         copied=scaler.copied,
         newer=scaler.newer,
         # The rest changes with the load.
-        status=only_conditions,
+        status=only("conditions"),
     )
 
 
