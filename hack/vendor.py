@@ -1,10 +1,11 @@
-"""Writes tests/support/vendor: reduced copies of the published manifests of prometheus-operator, KEDA and OLM.
+"""Writes tests/support/vendor: reduced copies of published manifests.
 
     vendor.py NAME         downloads the release
     vendor.py NAME FILE    reads a downloaded file
 
-Removes the descriptions in the CRDs, and the CRDs of prometheus-operator that this project doesn't use (Thanos, agents,
-scrape configs). Moves prometheus-operator from the namespace `default` to `monitoring`.
+They are of prometheus-operator, KEDA, OLM, the Gateway API and Envoy Gateway. Removes the descriptions in the CRDs, and
+the CRDs of prometheus-operator that this project doesn't use (Thanos, agents, scrape configs). Moves
+prometheus-operator from the namespace `default` to `monitoring`.
 """
 
 from __future__ import annotations
@@ -81,6 +82,33 @@ BUNDLES = {
             version="v2.13.0",
             url="https://raw.githubusercontent.com/kedacore/keda/v2.13.0/config/crd/bases/keda.sh_scaledobjects.yaml",
             proof="version: v0.13.0\n  name: scaledobjects.keda.sh",
+        ),
+        # The standard channel, in the first version with GRPCRoute and in the newest one.
+        *(
+            Bundle(
+                name=f"{age}{plural}",
+                owner="The Kubernetes Authors",
+                version=version,
+                url=f"https://raw.githubusercontent.com/kubernetes-sigs/gateway-api/{version}/config/crd/standard/"
+                f"gateway.networking.k8s.io_{plural}.yaml",
+                proof=f"gateway.networking.k8s.io/bundle-version: {version}",
+            )
+            for age, version in (("old-", "v1.1.0"), ("", "v1.6.1"))
+            for plural in ("httproutes", "grpcroutes")
+        ),
+        *(
+            Bundle(
+                name=f"{age}backendtrafficpolicies",
+                owner="The Envoy Gateway Authors",
+                version=version,
+                url=f"https://raw.githubusercontent.com/envoyproxy/gateway/{version}/charts/gateway-helm/{folder}"
+                "crds/generated/gateway.envoyproxy.io_backendtrafficpolicies.yaml",
+                proof=f"controller-gen.kubebuilder.io/version: {generator}",
+            )
+            for age, version, folder, generator in (
+                ("old-", "v1.3.0", "", "v0.16.1"),
+                ("", "v1.9.0", "charts/crds/", "v0.20.1"),
+            )
         ),
         # The CRD of ClusterServiceVersions, for the test of the OLM bundle. The file doesn't contain its own version.
         Bundle(

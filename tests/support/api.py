@@ -42,6 +42,8 @@ _GROUPS = {
     "discovery.k8s.io/v1": ["EndpointSlice"],
     "monitoring.coreos.com/v1": ["PodMonitor", "PrometheusRule", "Prometheus", "ServiceMonitor"],
     "keda.sh/v1alpha1": ["ScaledObject"],
+    "gateway.networking.k8s.io/v1": ["HTTPRoute", "GRPCRoute"],
+    "gateway.envoyproxy.io/v1alpha1": ["BackendTrafficPolicy"],
     f"{GROUP}/v1alpha1": ["TritonModel"],
 }
 _CLUSTER_WIDE = {
@@ -50,7 +52,12 @@ _CLUSTER_WIDE = {
     "rbac.authorization.k8s.io/v1": ["ClusterRole", "ClusterRoleBinding"],
 }
 _VERSIONS = {kind: version for table in (_GROUPS, _CLUSTER_WIDE) for version, kinds in table.items() for kind in kinds}
-_PLURALS = {"Endpoints": "endpoints", "NetworkPolicy": "networkpolicies", "Prometheus": "prometheuses"}
+_PLURALS = {
+    "Endpoints": "endpoints",
+    "NetworkPolicy": "networkpolicies",
+    "Prometheus": "prometheuses",
+    "BackendTrafficPolicy": "backendtrafficpolicies",
+}
 GROUPED = [kind for kinds in _GROUPS.values() for kind in kinds]
 """The kinds of objects that are in a namespace."""
 _UNSCOPED = {kind for kinds in _CLUSTER_WIDE.values() for kind in kinds}
