@@ -85,6 +85,7 @@ def control_plane() -> Iterator[ControlPlane]:
         plane.install_crds()
         plane.install_monitoring()
         plane.install_keda()
+        plane.install_routes()
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
             apply_folder(plane, ROOT / "manifests" / folder)

@@ -77,6 +77,7 @@ def plane() -> Iterator[ControlPlane]:
         plane.install_crds()
         plane.install_monitoring()
         plane.install_keda()
+        plane.install_routes()
         yield plane
 
 

@@ -66,6 +66,7 @@ def server() -> Iterator[Api]:
         plane.install_crds()
         plane.install_monitoring()
         plane.install_keda()
+        plane.install_routes()
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
         yield plane.api
 

@@ -96,6 +96,10 @@ def nested(levels: int) -> dict[str, Any]:
     return functools.reduce(lambda inner, _: {"a": inner}, range(levels), {})
 
 
+def route(**fields: Any) -> dict[str, Any]:
+    return {"route": {"gateway": {"name": "a"}, "hostnames": ["a.example.com"], **fields}}
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # CEL
     (server(modelControl="explicit"), "modelControl: explicit needs at least one model in loadModels"),
@@ -203,6 +207,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replicas": 10001}, "less than or equal to 10000"),
     ({"replicas": "2"}, "must be of type integer"),
     ({"replicas": 1.5}, "must be of type integer"),
+    (route(hostnames=[]), "should have at least 1 items"),
+    (route(hostnames=["https://a.example.com"]), "spec.route.hostnames[0] in body should match"),
+    (route(hostnames=["*"]), "spec.route.hostnames[0] in body should match"),
+    (route(hostnames=["10.0.0.1:80"]), "spec.route.hostnames[0] in body should match"),
+    (route(hostnames=["a", "a"]), "Duplicate value"),
+    (route(gateway={}), "spec.route.gateway.name: Required value"),
+    (route(gateway={"name": "a", "listener": "A"}), "spec.route.gateway.listener in body should match"),
+    (route(hashHeader="x sequence"), "spec.route.hashHeader in body should match"),
     ({"disruption": {"maxUnavailable": -1}}, "greater than or equal to 0"),
     ({"disruption": {"maxUnavailable": "1"}}, "in body should match"),
     ({"rollout": {"maxSurge": "some"}}, "in body should match"),

@@ -44,7 +44,7 @@ def verdict(control_plane: ControlPlane, api: Api) -> Verdict:
             return created.stderr
         model = TritonModel.model_validate(json.loads(created.stdout))
         for obj in render(model, choose(model, None, Facts("t:1", "Copy"))):
-            if obj["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh")):
+            if obj["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh", "gateway.")):
                 continue  # this API server doesn't have them
             del obj["metadata"]["ownerReferences"]
             applied = kubectl(json.dumps(obj), "apply", "--server-side")
@@ -151,6 +151,7 @@ RULES = [
       for peer in ("{}", "{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}", f"{{podSelector: {SELECTOR}}}",
                    f"{{namespaceSelector: {SELECTOR}}}")),
     spec("networkPolicy: {egress: [{ports: [{port: web, endPort: 9}]}]}"),
+    spec("route: {gateway: {name: a}, hostnames: [a.example.com], grpc: {}}"),
     spec("networkPolicy: {egress: [{ports: [{port: 90, endPort: 9}]}]}"),
     *(spec(f"rollout: {{maxSurge: {surge}, maxUnavailable: 0%}}") for surge in ("0", "0%")),
     *(spec(f"commonMetadata: {{{field}: {{{key}: a}}}}") for field in ("labels", "annotations")
@@ -168,6 +169,7 @@ ACCEPTED = [
     spec("server: {resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1000m, memory: 1024Mi}}}"),
     spec("networkPolicy: {clients: [{podSelector: {}, namespaceSelector: {}}], "
          "egress: [{ports: [{port: 9, endPort: 90}]}]}"),
+    spec("route: {gateway: {name: a}, hostnames: ['*.example.com'], grpc: {listener: grpc}, hashHeader: x-sequence}"),
     spec("commonMetadata: {labels: {cost-centre: a, example.com/b: c}}"),
     *map(variable, ['"2"', "2024-01-02", "12:30", "1.2.3", "~", "yess", "1e", "0o8"]),
     spec("server:"),

@@ -37,6 +37,7 @@ def plane() -> Iterator[ControlPlane]:
         control_plane.install_crds()
         control_plane.install_monitoring()
         control_plane.install_keda()
+        control_plane.install_routes()
         control_plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strange"}})
         yield control_plane
 

@@ -103,6 +103,7 @@ def installed(plane: ControlPlane) -> Path:
     plane.install_crds()
     plane.install_monitoring()
     plane.install_keda()
+    plane.install_routes()
     kubeconfig = operator_process.install(plane)
     for folder in ("rbac", "policies"):
         apply_folder(plane, ROOT / "manifests" / folder)

@@ -56,6 +56,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
         plane.install_crds()
         plane.install_monitoring()
         plane.install_keda()
+        plane.install_routes()
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "crowd"}})
         kubeconfig = operator_process.install(plane)
         folder = tmp_path_factory.mktemp("operator")

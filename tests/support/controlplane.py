@@ -36,11 +36,12 @@ CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
 _MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
 _KEDA, _SCALED_OBJECTS = ROOT / "tests" / "support" / "vendor" / "keda.yaml", "scaledobjects.keda.sh"
 _OLD = ("old-podmonitors.yaml", "old-prometheusrules.yaml", "old-scaledobjects.yaml")
+_ROUTES = ("httproutes.yaml", "grpcroutes.yaml", "backendtrafficpolicies.yaml")
 _OLM = ROOT / "tests" / "support" / "vendor" / "olm.yaml"
 _MONITORING_CRDS = [f"{plural}.monitoring.coreos.com" for plural in ("podmonitors", "prometheusrules", "prometheuses")]
 _WRITTEN = (
     "tritonmodels|deployments|services|serviceaccounts|poddisruptionbudgets|horizontalpodautoscalers|podmonitors"
-    "|prometheusrules|scaledobjects|networkpolicies|events|pods"
+    "|prometheusrules|scaledobjects|networkpolicies|httproutes|grpcroutes|backendtrafficpolicies|events|pods"
 )
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,garbage-collector-controller,disruption-controller,"
@@ -133,6 +134,11 @@ class ControlPlane:
     def install_old_crds(self) -> None:
         """Installs CRDs of prometheus-operator 0.65 and KEDA 2.13, which lack fields that the operator would set."""
         for file in _OLD:
+            self._install(documents(_MONITORING.with_name(file)))
+
+    def install_routes(self) -> None:
+        """Installs the CRDs of the Gateway API and of Envoy Gateway that the operator uses."""
+        for file in _ROUTES:
             self._install(documents(_MONITORING.with_name(file)))
 
     def install_olm(self) -> None:

@@ -40,6 +40,7 @@ def seen(
     pods: tuple[Pod, ...] = (),
     autoscaler: Object | None = None,
     scaled_object: Object | None = None,
+    routes: tuple[Object, ...] = (),
     kubernetes: tuple[int, int] = (0, 0),
     keda: bool = True,
     refused: Mapping[str, Problem] | None = None,
@@ -54,6 +55,7 @@ def seen(
 ) -> Seen:
     """Returns the input of `assess` for a TritonModel with one group of servers.
 
+    - `routes`: the children that route requests from outside of the cluster.
     - `dropped`: kind → paths of fields that the API server didn't store.
     - `facts`: what is known of it. `snapshot`: further fields of the snapshot, and those of the servers' answers.
     """
@@ -75,10 +77,13 @@ def seen(
     there = Snapshot(
         model=model,
         before=before or TritonModelStatus(),
-        children=tuple(
-            {"kind": kind, **obj}
-            for kind, obj in (("HorizontalPodAutoscaler", autoscaler), ("ScaledObject", scaled_object))
-            if obj is not None
+        children=(
+            *(
+                {"kind": kind, **obj}
+                for kind, obj in (("HorizontalPodAutoscaler", autoscaler), ("ScaledObject", scaled_object))
+                if obj is not None
+            ),
+            *routes,
         ),
         groups=(group,),
         ending=(),

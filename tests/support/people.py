@@ -73,6 +73,8 @@ _EDIT = {
     "autoscaling": ["horizontalpodautoscalers"],
     "policy": ["poddisruptionbudgets"],
     "networking.k8s.io": ["networkpolicies"],
+    "gateway.networking.k8s.io": ["httproutes", "grpcroutes"],
+    "gateway.envoyproxy.io": ["backendtrafficpolicies"],
     "monitoring.coreos.com": ["podmonitors", "prometheusrules", "prometheuses"],
 }
 

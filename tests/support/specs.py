@@ -108,7 +108,8 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
             return st.dictionaries(_keys(name), values, max_size=min(node.get("maxProperties", 4), 4))
         case "array":
             unique = node.get("x-kubernetes-list-type") == "set"
-            return st.lists(admitted(node["items"]), max_size=min(node.get("maxItems", 3), 3), unique=unique)
+            least, most = node.get("minItems", 0), min(node.get("maxItems", 3), 3)
+            return st.lists(admitted(node["items"]), min_size=least, max_size=most, unique=unique)
         case "string":
             return _string(node)
         case "integer":

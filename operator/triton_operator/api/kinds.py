@@ -57,6 +57,12 @@ PROMETHEUS_RULE = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometh
 SCALED_OBJECT = Kind(
     "keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", optional=True, marks="scaledobject.keda.sh/"
 )
+HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes", optional=True)
+GRPC_ROUTE = Kind("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes", optional=True)
+BACKEND_TRAFFIC_POLICY = Kind(
+    "gateway.envoyproxy.io", "v1alpha1", "BackendTrafficPolicy", "backendtrafficpolicies", optional=True
+)
+"""Envoy Gateway's."""
 SECURITY_CONTEXT_CONSTRAINTS = Kind(
     "security.openshift.io", "v1", "SecurityContextConstraints", "securitycontextconstraints", optional=True
 )

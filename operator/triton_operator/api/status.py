@@ -18,10 +18,19 @@ MODELS_LOADED = "ModelsLoaded"
 THRESHOLD_LIVE = "ThresholdLive"
 AUTOSCALER_ACTIVE = "AutoscalerActive"
 MONITORING_AVAILABLE = "MonitoringAvailable"
+ROUTED = "Routed"
 RECONCILING, STALLED = "Reconciling", "Stalled"
 KSTATUS = frozenset({RECONCILING, STALLED})
 """What Flux and Helm read, with the reasons of Progressing."""
-CONDITIONS = KSTATUS | {READY, PROGRESSING, MODELS_LOADED, THRESHOLD_LIVE, AUTOSCALER_ACTIVE, MONITORING_AVAILABLE}
+CONDITIONS = KSTATUS | {
+    READY,
+    PROGRESSING,
+    MODELS_LOADED,
+    THRESHOLD_LIVE,
+    AUTOSCALER_ACTIVE,
+    MONITORING_AVAILABLE,
+    ROUTED,
+}
 """The types of the operator's conditions. Server-side apply keeps those of other field managers beside them."""
 
 Truth = Literal["True", "False", "Unknown"]
@@ -39,11 +48,11 @@ class Condition(Base):
     """One aspect of the current state, and the reason for it."""
 
     type: Annotated[Text, Field(max_length=316)]
-    """Ready: the entrypoint answers. Progressing: pods are being started or replaced, or their
-    models change. ModelsLoaded: the servers have
-    loaded all models. ThresholdLive: Prometheus uses the current thresholds. AutoscalerActive: the autoscaler gets the
-    load. MonitoringAvailable: a Prometheus selects the rules and the servers. Reconciling: the current spec isn't live
-    yet. Stalled: it won't be without a change. If both are False, every server runs it."""
+    """Ready: the entrypoint answers. Progressing: pods are being started or replaced, or their models change.
+    ModelsLoaded: the servers have loaded all models. ThresholdLive: Prometheus uses the current thresholds.
+    AutoscalerActive: the autoscaler gets the load. MonitoringAvailable: a Prometheus selects the rules and the servers.
+    Routed: the Gateway has accepted the route. Reconciling: the current spec isn't live yet. Stalled: it won't be
+    without a change. If both are False, every server runs it."""
     status: Truth
     """True, False or Unknown."""
     reason: Annotated[Text, Field(max_length=1024)]
@@ -161,7 +170,8 @@ class TritonModelStatus(Base):
     observed_generation: Annotated[int, AfterValidator(lambda generation: max(generation, 0))] = 0
     """The metadata.generation that this status describes; -1 until the operator has seen the resource."""
     conditions: list[Condition] = []
-    """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable, Reconciling, Stalled."""
+    """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable, Routed, Reconciling,
+    Stalled."""
     models: list[ModelStatus] = []
     """The models of the repository, as Triton reports them on all servers: at most 100, those that aren't READY first.
     The field loaded counts all."""

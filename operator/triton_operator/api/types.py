@@ -29,6 +29,7 @@ from .fields import (
     rule,
 )
 from .network import NetworkPolicy
+from .route import Route
 
 RESERVED_FLAGS = (
     "model-repository", "model-store", "model-control-mode", "load-model", "repository-poll-secs", "exit-on-error",
@@ -586,6 +587,8 @@ class TritonModelSpec(Base):
     """Metrics, recording rules and alerts in Prometheus."""
     service: Service = Service()
     """The Service of the servers."""
+    route: Route | None = None
+    """How clients outside of the cluster reach the servers, through a Gateway. Default: not at all."""
     network_policy: NetworkPolicy | None = None
     """Which clients may connect to the servers, and where the servers may connect to. Default: no NetworkPolicy.
     networkPolicy: {} creates one with strict defaults."""

@@ -14,10 +14,12 @@ from triton_operator.api.kinds import Kind
 from . import (
     deployment,
     disruption_budget,
+    envoy_gateway,
     model_lists,
     network_policy,
     pod_monitor,
     prometheus_rule,
+    routes,
     scalers,
     service,
     service_account,
@@ -36,6 +38,9 @@ CHILDREN: tuple[Child, ...] = (
     pod_monitor.CHILD,
     prometheus_rule.CHILD,
     *scalers.CHILDREN,
+    # Before the routes, so that no request gets other limits.
+    envoy_gateway.CHILD,
+    *routes.CHILDREN,
 )
 """In the order in which the operator applies them."""
 

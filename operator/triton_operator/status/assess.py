@@ -38,6 +38,7 @@ from .notes import with_notes
 from .pods_problem import pods_problem
 from .progressing import progressing
 from .ready import ready_condition
+from .routed import routed
 from .threshold_live import threshold_live
 from .writes import Writes, writes_of
 
@@ -82,6 +83,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         threshold_live(snapshot, facts, limits, live, now),
         counting.with_uncounted_entrypoint(autoscaler_active(snapshot, decision, writes), snapshot, facts, entrypoint),
         counting.with_uncounted_models(monitoring_available(snapshot, writes, models), snapshot, entrypoint),
+        routed(snapshot, decision, writes),
     ]
     noted = [with_notes(c, snapshot, decision, writes) for c in conditions if c]
     digests = sorted({p.model_digest for p in main.current} - {""})

@@ -26,6 +26,7 @@ def plane() -> Iterator[ControlPlane]:
         control_plane.install_crds()
         control_plane.install_monitoring()
         control_plane.install_keda()
+        control_plane.install_routes()
         namespace(control_plane, "monitoring")
         prometheus(control_plane.api, "k8s", {"matchLabels": {"release": "prometheus"}})
         yield control_plane

@@ -27,6 +27,7 @@ SPEC: Object = {
     "entrypoint": "detection",
     "server": {"modelControl": "explicit", "loadModels": ["detection"]},
     "networkPolicy": {},
+    "route": {"gateway": {"name": "models"}, "hostnames": ["a.example.com"], "grpc": {"listener": "grpc"}},
     "monitoring": {"labels": {"release": "prometheus"}},
 }
 KINDS = {

@@ -30,6 +30,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with controlplane.running(controllers=controlplane.has_controllers(), audit=AUDIT_POLICY, users=users) as plane:
         plane.install_crds()
         plane.install_keda()
+        plane.install_routes()
         plane.api.create(tritonmodel("stored-before", {MAX_QPS: "fast", f"{PREFIX}depth": "2"}))
         plane.api.create(old_tritonmodel())
         plane.api.create(tritonmodel("too-many-before", {f"{MAX_QPS}.{n}": "1" for n in range(1, 71)}))

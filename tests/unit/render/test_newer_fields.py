@@ -26,7 +26,8 @@ SCALED_OBJECT = children.BY_NAME["ScaledObject"]
 
 
 def rendered(kind: str, **spec: Any) -> dict[str, Any]:
-    model = gen.model(autoscaling={"engine": "KEDA", "min": 0, "max": 4}, **spec)
+    route = {"gateway": {"name": "models"}, "hostnames": ["a.example.com"], "hashHeader": "x-sequence"}
+    model = gen.model(autoscaling={"engine": "KEDA", "min": 0, "max": 4}, route=route, **spec)
     return next(obj for obj in render(model, FACTS) if obj["kind"] == kind)
 
 
@@ -62,6 +63,7 @@ def test_dispenses_only_with_what_the_object_can_be_without() -> None:
         ("old-podmonitors", "PodMonitor"),
         ("old-prometheusrules", "PrometheusRule"),
         ("old-scaledobjects", "ScaledObject"),
+        ("old-backendtrafficpolicies", "BackendTrafficPolicy"),
     ],
 )
 def test_the_old_crds_have_all_but_what_is_left_out(file: str, kind: str) -> None:

@@ -36,6 +36,7 @@ OUTSIDE: dict[str, Any] = {
     "autoscaling": {"engine": "Direct", "min": 2, "max": 5, "utilization": 0.5},
     "monitoring": {"tokenCounter": "tokens", "alertLabels": {"team": "a"}, "streaming": {"names": "VLLM"}},
     "service": {"sessionAffinity": "ClientIP"},
+    "route": {"gateway": {"name": "models"}, "hostnames": ["a.example.com"]},
     "networkPolicy": {},
     "disruption": {"maxUnavailable": 2},
 }

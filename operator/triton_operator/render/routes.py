@@ -1,0 +1,118 @@
+"""The HTTPRoute and the GRPCRoute, by the Gateway API's standard.
+
+Only what clients of a model need is routed: the standard has no way to take one path out of a prefix, so each is named.
+"""
+
+from __future__ import annotations
+
+from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind
+from triton_operator.api.route import GatewayReference
+from triton_operator.api.status import ROUTED
+from triton_operator.api.types import TritonModel
+
+from .child_type import Child, Object
+from .common import obj, only
+from .facts import Facts
+
+PARENTS = "parents"
+"""The field of a route's status with the answers of the Gateways' controllers."""
+_MODEL = "/v2/models/[^/]+(/versions/[0-9]+)?"
+_HTTP = (
+    ("GET", "Exact", "/v2"),
+    ("GET", "Exact", "/v2/health/live"),
+    ("GET", "Exact", "/v2/health/ready"),
+    ("GET", "RegularExpression", f"{_MODEL}(/(ready|config|stats))?"),
+    ("POST", "RegularExpression", f"{_MODEL}/(infer|generate|generate_stream)"),
+)
+"""Triton's HTTP API for clients: method, and how the path is compared with what."""
+_NO_FORM = {
+    "type": "RequestHeaderModifier",
+    "requestHeaderModifier": {"set": [{"name": "Content-Type", "value": "application/octet-stream"}]},
+}
+"""Triton reads JSON with this type too. It takes a form apart, which can end a server without a large stack."""
+_SERVICE = "inference.GRPCInferenceService"
+_GRPC = (
+    *(
+        (_SERVICE, method)
+        for method in (
+            "ModelInfer", "ModelStreamInfer", "ServerLive", "ServerReady", "ModelReady", "ServerMetadata",
+            "ModelMetadata", "ModelConfig", "ModelStatistics",
+        )
+    ),
+    ("grpc.health.v1.Health", "Check"),
+)  # fmt: skip
+"""Triton's gRPC API for clients: service and method."""
+
+
+def http_routes(model: TritonModel, facts: Facts) -> list[Object]:
+    """Returns the HTTPRoute if the spec has a route. Without a listener or host names of its own, it carries gRPC too.
+
+    A GRPCRoute with the same listener and host name would be refused by some Gateways. gRPC is HTTP/2, and the Service
+    says for its port that it is (appProtocol).
+    """
+    route = model.spec.route
+    if route is None or kinds.HTTP_ROUTE in facts.cluster.missing:
+        return []
+    http = [{"method": verb, "path": {"type": how, "value": path}} for verb, how, path in _HTTP]
+    grpc = [{"path": {"type": "Exact", "value": f"/{service}/{method}"}} for service, method in _GRPC]
+    rules = [
+        {**_rule(model, http, "http"), "filters": [_NO_FORM]},
+        *([] if route.grpc else [_rule(model, grpc, "grpc")]),
+    ]
+    return [_route(model, kinds.HTTP_ROUTE, route.gateway, route.gateway.listener, route.hostnames, rules)]
+
+
+def grpc_routes(model: TritonModel, facts: Facts) -> list[Object]:
+    """Returns the GRPCRoute if gRPC has a listener or host names of its own."""
+    route = model.spec.route
+    if route is None or route.grpc is None or kinds.GRPC_ROUTE in facts.cluster.missing:
+        return []
+    matches = [{"method": {"type": "Exact", "service": service, "method": method}} for service, method in _GRPC]
+    listener, hostnames = route.grpc.listener or route.gateway.listener, route.grpc.hostnames or route.hostnames
+    return [_route(model, kinds.GRPC_ROUTE, route.gateway, listener, hostnames, [_rule(model, matches, "grpc")])]
+
+
+def _route(
+    model: TritonModel,
+    kind: Kind,
+    gateway: GatewayReference,
+    listener: str | None,
+    hostnames: list[str],
+    rules: list[Object],
+) -> Object:
+    parent = _parent(gateway, listener)
+    return obj(model, kind, spec={"parentRefs": [parent], "hostnames": hostnames, "rules": rules})
+
+
+def _parent(gateway: GatewayReference, listener: str | None) -> Object:
+    """Returns the reference to the Gateway, with the values that the API server would add."""
+    return {
+        "group": kinds.HTTP_ROUTE.group,
+        "kind": "Gateway",
+        "name": gateway.name,
+        **({"namespace": gateway.namespace} if gateway.namespace else {}),
+        **({"sectionName": listener} if listener else {}),
+    }
+
+
+def _rule(model: TritonModel, matches: list[Object], port: str) -> Object:
+    backend = {"group": "", "kind": "Service", "name": model.name, "port": names.PORTS[port], "weight": 1}
+    return {"matches": matches, "backendRefs": [backend]}
+
+
+HTTP = Child(
+    kinds.HTTP_ROUTE,
+    http_routes,
+    needed=lambda model: model.spec.route is not None,
+    condition=ROUTED,
+    status=only(PARENTS),
+)
+GRPC = Child(
+    kinds.GRPC_ROUTE,
+    grpc_routes,
+    needed=lambda model: model.spec.route is not None and model.spec.route.grpc is not None,
+    condition=ROUTED,
+    status=only(PARENTS),
+)
+CHILDREN = (HTTP, GRPC)
