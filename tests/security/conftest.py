@@ -27,7 +27,8 @@ def team(plane: ControlPlane) -> Team:
     """A namespace with users.
 
     - `developer` has only the role tritonmodel-developer.
-    - `podmaker`, `netadmin` and `budgetadmin` may also create pods, NetworkPolicies and PodDisruptionBudgets.
+    - `podmaker`, `netadmin`, `routeadmin` and `budgetadmin` may also create pods, NetworkPolicies, HTTPRoutes and
+      PodDisruptionBudgets.
     - `childmaker` may also create pods, Services and ServiceAccounts.
     - `oncall` may set thresholds.
     - `statusmaker` may only write the status of Deployments, Services, pods and TritonModels, and bind pods.
@@ -43,6 +44,8 @@ def team(plane: ControlPlane) -> Team:
         ("childmaker", "childmaker"),
         ("netadmin", "tritonmodel-developer"),
         ("netadmin", "netadmin"),
+        ("routeadmin", "tritonmodel-developer"),
+        ("routeadmin", "routeadmin"),
         ("budgetadmin", "tritonmodel-developer"),
         ("budgetadmin", "budgetadmin"),
         ("oncall", "tritonmodel-oncall"),
@@ -58,6 +61,8 @@ def team(plane: ControlPlane) -> Team:
     eventually(lambda: not refusal(lambda: dry_run(team.api("childmaker"), common)), 60, "the roles in effect")
     isolated = tritonmodel("probe", networkPolicy={})
     eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 60, "the roles in effect")
+    routed = tritonmodel("probe", route={"gateway": {"name": "a"}, "hostnames": ["a.example.com"]})
+    eventually(lambda: not refusal(lambda: dry_run(team.api("routeadmin"), routed)), 60, "the roles in effect")
     blocking = tritonmodel("probe", disruption={"maxUnavailable": 0})
     eventually(lambda: refusal(lambda: dry_run(team.api("developer"), blocking)), 60, "the policy")
     eventually(lambda: not refusal(lambda: dry_run(team.api("budgetadmin"), blocking)), 60, "the roles in effect")

@@ -39,7 +39,8 @@ def children(**spec: Any) -> list[Object]:
 def test_every_child_is_in_the_namespace_of_its_tritonmodel_and_owned_by_it() -> None:
     engines = [children(replicas=None, autoscaling={"max": 2, "engine": engine}) for engine in ("HPA", "KEDA")]
     explicit = children(server={"modelControl": "explicit", "loadModels": ["a"]}, entrypoint="a")
-    objects = children() + explicit + engines[0] + engines[1]
+    routed = children(route={"gateway": {"name": "a"}, "hostnames": ["a.b"], "grpc": {"listener": "c"}})
+    objects = children() + explicit + engines[0] + engines[1] + routed
     assert {o["kind"] for o in objects} == {kind.kind for kind in KINDS}
     for obj in objects:
         metadata = obj["metadata"]

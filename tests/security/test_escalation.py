@@ -196,7 +196,8 @@ def test_a_developer_can_create_every_sample(team: Team, sample: Path) -> None:
     for document in yaml.safe_load_all(sample.read_text()):
         if document and document["kind"] == "TritonModel":
             document["metadata"] = {"name": document["metadata"]["name"], "namespace": team.namespace}
-            user = "netadmin" if "networkPolicy" in document["spec"] else "developer"
+            needs = {"networkPolicy": "netadmin", "route": "routeadmin"}
+            user = next((user for field, user in needs.items() if field in document["spec"]), "developer")
             assert not refusal(lambda d=document, u=user: dry_run(team.api(u), d))
 
 
@@ -329,6 +330,23 @@ def test_network_policy_needs_the_permission_to_create_network_policies(team: Te
     admin.patch("TritonModel", "detector", {"spec": open_to_all})
     admin.patch("TritonModel", "detector", {"spec": {"networkPolicy": None}})
     developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}})
+
+
+def test_a_route_needs_the_permission_to_create_http_routes(team: Team) -> None:
+    developer, admin = team.api("developer"), team.api("routeadmin")
+    route = {"gateway": {"name": "models", "namespace": "gateways"}, "hostnames": ["bank.example.com"]}
+    message = refusal(lambda: dry_run(developer, tritonmodel("detector", route=route)))
+    assert "developer may not create httproutes in" in message
+    assert "get a role with the verb create on httproutes" in message
+    developer.create(tritonmodel("detector"))
+    change = {"spec": {"route": route}}
+    assert "httproutes" in refusal(lambda: developer.patch("TritonModel", "detector", change))
+    admin.patch("TritonModel", "detector", change)
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 2}})
+    other = {"spec": {"route": {"hostnames": ["other.example.com"]}}}
+    assert "httproutes" in refusal(lambda: developer.patch("TritonModel", "detector", other))
+    # It gives up what it had.
+    developer.patch("TritonModel", "detector", {"spec": {"route": None}})
 
 
 def test_a_deletion_cannot_bypass_the_network_policy(team: Team) -> None:

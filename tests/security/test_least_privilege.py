@@ -69,6 +69,11 @@ def child(kind: kinds.Kind, name: str, owner: Object | None = None) -> Object:
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         },
         "ScaledObject": {"scaleTargetRef": {"name": name}, "triggers": []},
+        "HTTPRoute": {"hostnames": ["a.example.com"]},
+        "GRPCRoute": {"hostnames": ["a.example.com"]},
+        "BackendTrafficPolicy": {
+            "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": name}]
+        },
         "PodMonitor": {"selector": match, "podMetricsEndpoints": []},
         "PrometheusRule": {"groups": []},
     }.get(kind.kind, {})
@@ -138,12 +143,13 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
     assert used(requests()) <= granted() - set(NOT_IN_AUDIT_LOG)
 
 
+ROUTE: Object = {"gateway": {"name": "models"}, "hostnames": ["a.example.com"], "grpc": {"listener": "grpc"}}
 EXPLICIT = {"modelControl": "explicit", "loadModels": ["detection"]}
 
 
 def create_every_kind(api: Api, operator: Operator) -> None:
     """Makes the operator create a child of each kind."""
-    make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection")
+    make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection", route=ROUTE)
     make(api, "explicit", entrypoint="detection", server=EXPLICIT)
     annotations = {f"{thresholds.PREFIX}max-qps-per-replica": "1"}
     make(api, "scaled", annotations, autoscaling={"max": 3, "engine": "Direct"}, replicas=None)
@@ -201,6 +207,7 @@ def use_taken_names(api: Api, operator: Operator) -> None:
     anyone = {
         "podTemplate": {"spec": {"serviceAccountName": "default"}},
         "networkPolicy": {},
+        "route": ROUTE,
         "entrypoint": "detection",
         "server": EXPLICIT,
     }

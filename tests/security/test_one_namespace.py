@@ -57,7 +57,16 @@ def test_operator_works_with_a_role_in_one_namespace(plane: ControlPlane, tmp_pa
         kubeconfig, tmp_path, WATCH_NAMESPACES=HOME, POD_NAMESPACE=HOME, PROMETHEUS_URL="http://127.0.0.1:9"
     ) as operator:
         explicit = {"modelControl": "explicit", "loadModels": ["detection"]}
-        make(api, "detection", THRESHOLD, replicas=2, networkPolicy={}, entrypoint="detection", server=explicit)
+        make(
+            api,
+            "detection",
+            THRESHOLD,
+            replicas=2,
+            networkPolicy={},
+            entrypoint="detection",
+            server=explicit,
+            route={"gateway": {"name": "models"}, "hostnames": ["a.example.com"], "grpc": {"listener": "grpc"}},
+        )
         make(api, "scaled", THRESHOLD, autoscaling={"max": 3})
         make(api, "keda", THRESHOLD, autoscaling={"max": 3, "engine": "KEDA"})
         eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)

@@ -92,6 +92,8 @@ OTHERS: Object = {"app": "bank"}
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "mine"}
 PORTS = [{"port": 1}]
 QUERY = {"type": "prometheus", "metadata": {}}
+BACKEND = {"name": "mine", "port": 1}
+ROUTE = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "mine"}
 OWN: dict[str, tuple[str, Object]] = {
     "Service": ("v1", {"selector": MINE, "ports": PORTS}),
     "NetworkPolicy": ("networking.k8s.io/v1", {"podSelector": {"matchLabels": MINE}}),
@@ -100,6 +102,9 @@ OWN: dict[str, tuple[str, Object]] = {
     "PrometheusRule": ("monitoring.coreos.com/v1", {"groups": []}),
     "HorizontalPodAutoscaler": ("autoscaling/v2", {"scaleTargetRef": TARGET, "maxReplicas": 1}),
     "ScaledObject": ("keda.sh/v1alpha1", {"scaleTargetRef": TARGET, "triggers": [QUERY]}),
+    "HTTPRoute": ("gateway.networking.k8s.io/v1", {"rules": [{"backendRefs": [BACKEND]}]}),
+    "GRPCRoute": ("gateway.networking.k8s.io/v1", {"rules": [{"backendRefs": [BACKEND]}]}),
+    "BackendTrafficPolicy": ("gateway.envoyproxy.io/v1alpha1", {"targetRefs": [ROUTE]}),
 }
 """The version and a spec of objects of the TritonModel `mine`."""
 FOREIGN: list[tuple[str, Object]] = [
@@ -114,6 +119,12 @@ FOREIGN: list[tuple[str, Object]] = [
     ("PodMonitor", {"selector": {"matchLabels": OTHERS}}),
     ("HorizontalPodAutoscaler", {"scaleTargetRef": {**TARGET, "name": "bank"}}),
     ("ScaledObject", {"scaleTargetRef": {**TARGET, "kind": "StatefulSet"}}),
+    ("HTTPRoute", {"rules": [{"backendRefs": [BACKEND]}, {"backendRefs": [{**BACKEND, "name": "bank"}]}]}),
+    ("HTTPRoute", {"rules": [{"backendRefs": [{**BACKEND, "namespace": "bank"}]}]}),
+    ("GRPCRoute", {"rules": [{"backendRefs": [{**BACKEND, "name": "bank"}]}]}),
+    ("BackendTrafficPolicy", {"targetRefs": [{**ROUTE, "name": "bank"}]}),
+    ("BackendTrafficPolicy", {"targetRefs": None, "targetRef": {**ROUTE, "name": "bank"}}),
+    ("BackendTrafficPolicy", {"targetSelectors": [{"kind": "HTTPRoute", "matchLabels": OTHERS}]}),
 ]
 
 

@@ -10,7 +10,17 @@ from .controlplane import ROOT, ControlPlane
 from .people import RBAC, apply_folder
 
 AUDIT_POLICY = ROOT / "tests/security/audit.yaml"
-USERS = ("developer", "podmaker", "childmaker", "netadmin", "budgetadmin", "oncall", "statusmaker", "updater")
+USERS = (
+    "developer",
+    "podmaker",
+    "childmaker",
+    "netadmin",
+    "routeadmin",
+    "budgetadmin",
+    "oncall",
+    "statusmaker",
+    "updater",
+)
 
 
 @contextlib.contextmanager
@@ -21,6 +31,7 @@ def running(*plugins: str) -> Iterator[ControlPlane]:
         plane.install_crds()
         plane.install_monitoring()
         plane.install_keda()
+        plane.install_routes()
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
             apply_folder(plane, ROOT / "manifests" / folder)
@@ -28,6 +39,7 @@ def running(*plugins: str) -> Iterator[ControlPlane]:
             ("podmaker", "", "pods"),
             ("childmaker", "", "pods", "services", "serviceaccounts"),
             ("netadmin", "networking.k8s.io", "networkpolicies"),
+            ("routeadmin", "gateway.networking.k8s.io", "httproutes"),
             ("budgetadmin", "policy", "poddisruptionbudgets"),
         ):
             rules = [{"verbs": ["create"], "apiGroups": [group], "resources": plurals}]
