@@ -27,18 +27,22 @@ Records = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def gateway(cluster: Cluster, shared_namespace: Namespace) -> Iterator[str]:
-    """Returns the address of a Gateway in front of three servers. A pod "client" can send sequences to it."""
-    namespace = shared_namespace
-    spec = {"entrypoint": "accumulator", "replicas": 3, "rollout": {"drainSeconds": 60, "maxSurge": 4}}
+    """Returns the host name of a route to three servers. A pod "client" can send sequences to it."""
+    namespace, (page_gateway, page_spec) = shared_namespace, gateway_cluster.page_objects()
+    spec = {"entrypoint": "accumulator", "replicas": 3, "rollout": {"drainSeconds": 60, "maxSurge": 4}, **page_spec}
     namespace.api.apply(namespace.model("accumulator", cluster.sample_image("accumulator"), **spec))
+    [host] = page_spec["route"]["hostnames"]
     scripts = {path.name: path.read_text() for path in SCRIPTS}
     namespace.api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "client"}, "data": scripts})
-    namespace.api.apply(client_pod("client", cluster.client_image, ["sleep", "infinity"]))
     with gateway_cluster.installed(cluster):
-        address = gateway_cluster.address(namespace, gateway_cluster.page_objects())
+        address = gateway_cluster.address(namespace, page_gateway)
+        hosts = {address: [host]}
+        namespace.api.apply(client_pod("client", cluster.client_image, ["sleep", "infinity"], hosts))
         namespace.wait_until_complete("accumulator")
+        message = namespace.wait_for_condition("accumulator", "Routed", "True", "Accepted")
+        assert f"the header {HEADER} chooses the server" in message
         namespace.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
-        yield address
+        yield host
 
 
 class Running:

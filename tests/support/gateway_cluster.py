@@ -80,14 +80,15 @@ def installed(cluster: Cluster) -> Iterator[None]:
                 cluster.kubectl("delete", name)
 
 
-def page_objects() -> list[Object]:
-    """Returns the objects of the page's example."""
+def page_objects() -> tuple[Object, Object]:
+    """Returns the Gateway of the page's example, and the spec of its TritonModel."""
     section = _PAGE.read_text().partition("\n### Gateway\n")[2].partition("\n## ")[0]
-    return [o for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL) for o in yaml.safe_load_all(block)]
+    gateway, spec = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL))
+    return gateway, spec["spec"]
 
 
-def address(namespace: Namespace, objects: list[Object]) -> str:
-    """Creates the objects, and returns the address of their Gateway after Envoy has its routes."""
-    namespace.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+def address(namespace: Namespace, gateway: Object) -> str:
+    """Creates the Gateway, and returns its address after Envoy has started."""
+    namespace.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(gateway))
     namespace.kubectl("wait", "--for=condition=Programmed", "gateway", "--all", "--timeout=120s")
     return namespace.kubectl("get", "gateway", "-o", "jsonpath={.items[0].status.addresses[0].value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,14 +78,18 @@ def ended(namespace: Namespace, pod: str) -> str:
     return phase if phase in ("Succeeded", "Failed") else ""
 
 
-def client_pod(name: str, image: str, command: list[str]) -> Object:
-    """Returns a pod that runs `command` once. It mounts the ConfigMap `name` at /client."""
+def client_pod(name: str, image: str, command: list[str], hosts: Mapping[str, list[str]] | None = None) -> Object:
+    """Returns a pod that runs `command` once. It mounts the ConfigMap `name` at /client.
+
+    `hosts`: address → host names that it has in the pod.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name},
         "spec": {
             "restartPolicy": "Never",
+            "hostAliases": [{"ip": address, "hostnames": known} for address, known in (hosts or {}).items()],
             "terminationGracePeriodSeconds": 1,
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [
@@ -93,6 +97,8 @@ def client_pod(name: str, image: str, command: list[str]) -> Object:
                     "name": "load",
                     "image": image,
                     "command": command,
+                    # By default gRPC also asks the DNS, which may take seconds to know that it doesn't know the name.
+                    "env": [{"name": "GRPC_DNS_RESOLVER", "value": "native"}] if hosts else [],
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                     "volumeMounts": [{"name": "client", "mountPath": "/client"}, {"name": "tmp", "mountPath": "/tmp"}],
                 }

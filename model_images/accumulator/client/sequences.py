@@ -173,11 +173,14 @@ def main() -> int:
     arguments = parser.parse_args()
     protocol = "http" if arguments.http else "grpc"
     port, failed = arguments.port or PORTS[protocol], False
+
+    def servers() -> list[str]:
+        # A Gateway routes by the host name, which an address doesn't have.
+        return [f"{arguments.host}:{port}"] if arguments.header else addresses(arguments.host, port)
+
     with ThreadPoolExecutor(arguments.sequences) as threads:
         sent = [
-            threads.submit(
-                run, addresses(arguments.host, port), arguments.values, protocol, arguments.pause, arguments.header
-            )
+            threads.submit(run, servers(), arguments.values, protocol, arguments.pause, arguments.header)
             for _ in range(arguments.sequences)
         ]
     for future in sent:
