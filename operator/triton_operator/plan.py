@@ -325,8 +325,10 @@ def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, 
 
 
 def _keyed(items: list[Any], field: str) -> tuple[str, ...]:
+    """Returns the fields that tell the items apart; () if there are none, such as with two of one name."""
     for fields in (_KEYS.get(field, ("name",)), ("name",)):
-        if items and all(key_of(item, fields) is not None for item in items):
+        keys = {key_of(item, fields) for item in items}
+        if items and None not in keys and len(keys) == len(items):
             return fields
     return ()
 

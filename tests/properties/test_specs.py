@@ -33,6 +33,11 @@ NAMES = st.one_of(st.just("a" * names.NAME_MAX), st.from_regex(r"[a-z]([-a-z0-9]
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
+def with_route(grpc: Json) -> Json:
+    """A policy names an HTTPRoute and a GRPCRoute of the same name."""
+    return {"modelImage": {"reference": "a"}, "route": {"gateway": {"name": "a"}, "hostnames": ["a"], "grpc": grpc}}
+
+
 @examples(80)
 @given(SPECS)
 @example({"modelImage": {"reference": "a"}, "autoscaling": {"max": 1, "utilization": 5e-324}})
@@ -63,6 +68,7 @@ def test_renders_valid_objects(spec: Json, fresh: Facts, name: str) -> None:
 
 @examples(40)
 @given(SPECS, FACTS)
+@example(with_route({"listener": "grpc"}), Facts("tools", "Copy"))
 def test_plans_nothing_if_live_equals_desired(spec: Json, fresh: Facts) -> None:
     """This leaves out fields whose lists could contain a name twice, which the API server rejects."""
     spec.pop("podTemplate", None)

@@ -50,11 +50,19 @@ SAME_KEY = {
     ],
 }
 """Items of lists that differ only in the second field of their key."""
+ROUTE = {"gateway": {"name": "models"}, "hostnames": ["a.example.com"], "grpc": {"listener": "grpc"}}
+"""A policy has an HTTPRoute and a GRPCRoute with the same name in a list."""
 
 
 @pytest.mark.parametrize(
     "spec",
-    [{}, {"replicas": 3}, {"server": {"env": [{"name": "A", "value": "1"}]}}, {"podTemplate": {"spec": SAME_KEY}}],
+    [
+        {},
+        {"replicas": 3},
+        {"server": {"env": [{"name": "A", "value": "1"}]}},
+        {"podTemplate": {"spec": SAME_KEY}},
+        {"route": ROUTE},
+    ],
 )
 def test_writes_nothing_if_live_equals_desired(spec: dict[str, Any]) -> None:
     desired = list(rendered(**spec).values())
