@@ -50,7 +50,7 @@ def status(model: Object, pods: Sequence[Pod], autoscaler: Object | None, now: d
     if state.thresholds:
         lines += ["", *table(["THRESHOLD", "VALUE", "SINCE", "SOURCE"], [_threshold(t) for t in state.thresholds])]
     if state.models:
-        lines += ["", *table(["MODEL", "VERSION", "STATE", "PODS"], [_row(m) for m in state.models])]
+        lines += ["", *table(["MODEL", "VERSION", "STATE", "PODS", "LOAD TIME"], [_row(m) for m in state.models])]
         for entry in (m for m in state.models if m.reason):
             lines += _wrap(f"  {entry.name}: ", entry.reason)
         total = state.loaded.rpartition("/")[2]
@@ -68,7 +68,7 @@ def _mark(condition: Condition) -> str:
 
 
 def _row(model: Any) -> list[str]:
-    return [model.name, model.version or "-", model.state, model.pods]
+    return [model.name, model.version or "-", model.state, model.pods, model.load_time or "-"]
 
 
 def _threshold(state: ThresholdStatus) -> list[str]:

@@ -64,7 +64,7 @@ def sections(reading: Reading, now: datetime) -> list[Section]:
         _section("Thresholds", ("THRESHOLD", "VALUE", "AGE", "SOURCE"),
                  [_threshold(t, now) for t in status.thresholds]),
         _section("Servers", ("SERVER", "READY", "RESTARTS", "AGE", "NODE", "NOW"), [_pod(p, now) for p in pods]),
-        _section("Models", ("MODEL", "VERSION", "STATE", "SERVERS", "REASON"),
+        _section("Models", ("MODEL", "VERSION", "STATE", "SERVERS", "LOAD TIME", "REASON"),
                  [_model(m) for m in sorted(status.models, key=lambda m: m.state == "READY")]),
         _section("Events", ("AGE", "TYPE", "REASON", "MESSAGE"), [_event(e, now) for e in events]),
     ]  # fmt: skip
@@ -113,8 +113,9 @@ def _threshold(state: ThresholdStatus, now: datetime) -> list[Cell]:
 
 def _model(model: ModelStatus) -> list[Cell]:
     state = fleet.cell(model.state, "good" if model.state == "READY" else "bad")
-    name, version, pods = map(fleet.cell, (model.name, model.version or NONE, model.pods))
-    return [name, version, state, pods, _text(model.reason)]
+    texts = (model.name, model.version or NONE, model.pods, model.load_time or NONE)
+    name, version, pods, load_time = map(fleet.cell, texts)
+    return [name, version, state, pods, load_time, _text(model.reason)]
 
 
 def _pod(pod: Pod, now: datetime) -> list[Cell]:

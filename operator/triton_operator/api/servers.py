@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from . import names
@@ -27,6 +28,11 @@ Uncounted = tuple[tuple[str, str], ...]
 """Models that answer requests without Triton counting them, each with the evidence."""
 
 
+LoadTimes = Mapping[tuple[str, str], float]
+"""A model and its version → the seconds that its last load took."""
+NO_LOAD_TIMES: LoadTimes = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class ServerAnswers:
     """The last answers of a TritonModel's servers.
@@ -38,6 +44,7 @@ class ServerAnswers:
     - `not_ready`: pod whose readiness probe has failed → whether its server says itself, at once, that it isn't ready;
       None before it has answered that.
     - `versions`: pod name → the version of Triton, e.g. 2.51.0.
+    - `load_times`: pod name → how long its models took to load, for the servers that measure it.
     """
 
     indexes: Mapping[str, Index] = field(default_factory=dict)
@@ -47,6 +54,7 @@ class ServerAnswers:
     on_cpu: Mapping[str, str] = field(default_factory=dict)
     not_ready: Mapping[str, bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    load_times: Mapping[str, LoadTimes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

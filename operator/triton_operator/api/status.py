@@ -78,6 +78,9 @@ class ModelStatus(Base):
     """Triton's message if the model isn't READY."""
     pods: Text
     """Number of servers on which the model is READY, of the servers that answer, e.g. 2/2."""
+    load_time: Text = ""
+    """How long its last load took on the slowest server, with the warm-up, e.g. 1.5s; empty with servers before 24.11,
+    and with those that have no metrics."""
 
 
 class ImageStatus(Base):

@@ -35,7 +35,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """A line of a page, as Prometheus reads it."""
 
     metric: str
@@ -60,10 +60,9 @@ async def counters(client: HttpClient, address: str, subject: Subject) -> Server
 
 def parse(page: bytes, subject: Subject) -> ServerCounters:
     """Returns the same from a page, which may not be Triton's. Raises FetchError."""
-    page = b"\n" + page
     models = {subject.entrypoint, *subject.steps}
     sums: dict[str, dict[str, float]] = {}
-    for line in _lines(page, _FIELDS):
+    for line in lines(page, _FIELDS):
         if (model := line.labels.get("model", "")) in models:
             if not line.is_count:
                 raise FetchError(f"not Triton's metrics: {line.metric} is {line.value}"[:300])
@@ -77,31 +76,32 @@ def parse(page: bytes, subject: Subject) -> ServerCounters:
 def _values(page: bytes, series: tuple[Series, ...]) -> list[float]:
     """Returns the values of these series; NaN if they can't be read, because the requests count anyway."""
     try:
-        lines = _lines(page, [name for one in series for name in one.names])
+        found = lines(page, [name for one in series for name in one.names])
     except FetchError as error:
         _log.debug("no such series: %s", error)
         return [math.nan]
     wanted = [
         line
-        for line in lines
+        for line in found
         if any(line.metric in one.names and {*one.labels} <= line.labels.items() for one in series)
     ]
     return [line.value for line in wanted] if all(line.is_count for line in wanted) else [math.nan]
 
 
-def _lines(page: bytes, metrics: Iterable[str]) -> list[_Line]:
+def lines(page: bytes, metrics: Iterable[str]) -> list[Line]:
     """Returns the lines of these metrics on a page. Raises FetchError."""
-    lines: list[_Line] = []
+    # So that the first line is after a line feed, too.
+    page, found = b"\n" + page, list[Line]()
     for metric in dict.fromkeys(metrics):
         for rest in _rests(page, metric.encode()):
-            if len(lines) == _MAX_LINES:
+            if len(found) == _MAX_LINES:
                 raise FetchError(f"the metrics have more than {_MAX_LINES} lines of {', '.join(metrics)}"[:300])
-            lines.append(_line(metric, rest))
-    return lines
+            found.append(_line(metric, rest))
+    return found
 
 
 def _rests(page: bytes, metric: bytes) -> Iterator[bytes]:
-    """Yields the lines of a metric, each without its name. The first line of a page is after a line feed, too."""
+    """Yields the lines of a metric, each without its name."""
     start = b"\n" + metric
     found = page.find(start)
     while found >= 0:
@@ -113,7 +113,7 @@ def _rests(page: bytes, metric: bytes) -> Iterator[bytes]:
         found = page.find(start, end)
 
 
-def _line(metric: str, rest: bytes) -> _Line:
+def _line(metric: str, rest: bytes) -> Line:
     if len(rest) > _MAX_LINE_BYTES:
         raise FetchError(f"not Triton's metrics: a line of {metric} has more than {_MAX_LINE_BYTES >> 10} KiB"[:300])
     try:
@@ -121,7 +121,7 @@ def _line(metric: str, rest: bytes) -> _Line:
         if found is None:
             raise ValueError(metric)
         labels = {name: _ESCAPED.sub(_unescaped, text) for name, text in _LABEL.findall(found[1] or "")}
-        return _Line(metric, labels, float(found[2]))
+        return Line(metric, labels, float(found[2]))
     except ValueError:
         raise FetchError(f"not Triton's metrics: a line of {metric} can't be read"[:300]) from None
 

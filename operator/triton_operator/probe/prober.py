@@ -14,6 +14,7 @@ from triton_operator.api.servers import RunningServer
 from .changes import ModelChanges
 from .credentials import Headers
 from .fetch import HttpClient
+from .load_times import load_times
 from .loads import LoadProbes
 from .placement import runs_on_cpu
 from .prometheus_probes import PrometheusProbes
@@ -54,6 +55,7 @@ class Prober:
             runs_on_cpu=runs_on_cpu,
             says_not_ready=says_not_ready,
             version=server_version,
+            load_times=load_times,
         )
         self.changes = ModelChanges(on_change, self.servers.refresh, holds_address=holds_address)
         self.prometheuses = PrometheusProbes(

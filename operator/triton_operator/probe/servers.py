@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from triton_operator.api.servers import RunningServer, ServerAnswers, Uncounted
+from triton_operator.api.servers import NO_LOAD_TIMES, LoadTimes, RunningServer, ServerAnswers, Uncounted
 
 from .answer_cache import AnswerCache
 from .fetch import FetchError, HttpClient, UnusableError
 from .lanes import Lanes
+from .load_times import has_load_times
 from .schedule import Schedule, server_delay, unready_delay, wait
-from .triton import READY, IndexAnswer, repository_index
+from .triton import LOADING, READY, IndexAnswer, repository_index
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ Count = Callable[[HttpClient, str, str], Awaitable[Uncounted]]
 RunsOnCpu = Callable[[HttpClient, str, str], Awaitable[bool]]
 Version = Callable[[HttpClient, str], Awaitable[str]]
 SaysNotReady = Callable[[HttpClient, str, str], Awaitable[bool]]
+ReadLoadTimes = Callable[[HttpClient, str], Awaitable[LoadTimes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class _Seen:
       known.
     - `version`: of Triton; "" while it isn't known.
     - `says_not_ready`: whether Triton says that itself, if its probe has failed; None before it has answered that.
+    - `load_times`: of its models; None while they haven't been read since the models changed.
     """
 
     answer: IndexAnswer | None = None
@@ -52,6 +55,7 @@ class _Seen:
     on_cpu: str | None = None
     version: str = ""
     says_not_ready: bool | None = None
+    load_times: LoadTimes | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +95,7 @@ class ServerProbes:
       gets this request once for each start.
     - `says_not_ready`: returns whether Triton says that it isn't ready.
     - `version`: returns the version of Triton, once for each start of a server.
+    - `load_times`: returns how long the models of a server took to load, once for each change of its models.
     - `cache`: limits the memory of all answers together.
 
     If one server of a TritonModel gives no usable answer, all its servers are polled in a slow lane, so that they don't
@@ -107,10 +112,11 @@ class ServerProbes:
         runs_on_cpu: RunsOnCpu | None = None,
         says_not_ready: SaysNotReady | None = None,
         version: Version | None = None,
+        load_times: ReadLoadTimes | None = None,
     ) -> None:
         self._on_change, self._read, self._on_answer = on_change, read, on_answer
         self._count, self._runs_on_cpu, self._says_not_ready = count, runs_on_cpu, says_not_ready
-        self._version = version
+        self._version, self._load_times = version, load_times
         self._cache = cache or AnswerCache()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
@@ -172,6 +178,7 @@ class ServerProbes:
             on_cpu={pod: s.on_cpu for pod, s in seen.items() if s.on_cpu},
             not_ready=not_ready,
             versions={pod: s.version for pod, s in seen.items() if s.version},
+            load_times={pod: s.load_times for pod, s in seen.items() if s.load_times},
         )
 
     def refresh(self, key: str, uid: str) -> None:
@@ -181,6 +188,7 @@ class ServerProbes:
             if target is None:
                 return
             target.pending, target.repeats, target.changes = True, 0, target.changes + 1
+            target.seen = replace(target.seen, load_times=None)
             self._due_now.append(target)
         self._wake()
 
@@ -247,6 +255,7 @@ class ServerProbes:
                     seen = replace(seen, uncounted=await self._uncounted(client, target, answer))
                     seen = replace(seen, on_cpu=await self._on_cpu(client, target, answer))
                     seen = replace(seen, version=await self._version_of(client, target))
+                    seen = replace(seen, load_times=await self._load_times_of(client, target, answer, seen.version))
                 except UnusableError as error:
                     seen = replace(seen, unusable=str(error))
                 except FetchError as error:
@@ -298,6 +307,22 @@ class ServerProbes:
         except FetchError as error:
             _log.debug("no version from %s: %s", target.server.pod, error)
             return ""
+
+    async def _load_times_of(
+        self, client: HttpClient, target: _Target, answer: IndexAnswer, version: str
+    ) -> LoadTimes | None:
+        """Returns how long the models of a server took to load, as in `_Seen`; not before all loads have ended."""
+        if self._load_times is None or not version or any(entry.state == LOADING for entry in answer.index):
+            return None
+        if not has_load_times(version):
+            return NO_LOAD_TIMES
+        if target.seen.load_times is not None and answer == target.seen.answer:
+            return target.seen.load_times
+        try:
+            return await self._load_times(client, target.server.metrics)
+        except FetchError as error:
+            _log.debug("no load times from %s: %s", target.server.pod, error)
+            return None
 
     def _record(self, target: _Target, server: RunningServer, changes: int, seen: _Seen) -> bool:
         """Stores what a server has answered; returns whether it differs from the last answers."""

@@ -19,7 +19,7 @@ _MAX_NAME, _MAX_REASON = 256, 4096
 """Characters. The name of a model is the name of a directory, and Triton's reasons are sentences."""
 _IMPORT_FRAMES = re.compile(r"\n {0,8}<frozen [\w.]+>\(\d+\): \w+")
 """Python's own frames of an import, in the traceback of a model.py. The pattern takes linear time on any text."""
-READY = "READY"
+READY, LOADING = "READY", "LOADING"
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}[-+.\w]{0,20}")
 
 

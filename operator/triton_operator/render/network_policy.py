@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from triton_operator import engines
 from triton_operator.api import kinds, names
 from triton_operator.api.network import NetworkPolicyPeer
 from triton_operator.api.types import TritonModel
@@ -48,11 +47,10 @@ def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
 def operator_ports(model: TritonModel) -> list[str]:
     """Returns the names of the ports to which the operator connects.
 
-    It reads the repository index, loads models, and reads the counters for an engine that needs them.
+    It reads the repository index, loads models, and reads how long that took, and the counters for an engine that
+    needs them.
     """
-    engine = engines.of(model)
-    counts = engine is not None and engine.counts is not None
-    return ["http", *(["grpc"] if model.is_explicit else []), *(["metrics"] if counts else [])]
+    return ["http", *(["grpc"] if model.is_explicit else []), "metrics"]
 
 
 def _peers(peers: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from types import MappingProxyType
 
 from triton_operator.api.quantity import mebibytes
-from triton_operator.api.servers import UNLOADED, Index, IndexEntry
+from triton_operator.api.servers import UNLOADED, Index, IndexEntry, LoadTimes
 from triton_operator.api.status import ModelStatus
 from triton_operator.pods import Problem
 from triton_operator.pods.served import Expected
@@ -36,13 +37,14 @@ def model_states(
     expected: Expected,
     coming: Collection[str] = (),
     shared_memory: str = "",
+    load_times: Mapping[str, LoadTimes] = MappingProxyType({}),
 ) -> list[ModelStatus]:
     """Returns the models that the servers should have loaded, and all others that a server reports.
 
     Returns at most MAX_MODELS models, the expected ones first. If servers report different states of a model, the
     worst one counts. `pods` is the number of servers on which the model is READY. `model`: the name of the TritonModel.
     `coming`: models that are about to be loaded. `shared_memory`: the size of the servers' /dev/shm, "" if it isn't
-    known.
+    known. `load_times`: pod name → how long its models took to load.
     """
     if not indexes:
         return []
@@ -61,10 +63,26 @@ def model_states(
         if key in rows or len(rows) < MAX_MODELS:
             rows.setdefault(key, []).append(entry)
     needed = {name for name, _ in rows} if expected.everywhere else expected_names
+    slowest = _slowest(load_times[pod] for pod in indexes if pod in load_times)
     return [
-        _status(name, version, row, len(indexes), everywhere=name in needed, coming=name in coming)
+        _status(name, version, row, len(indexes), slowest, everywhere=name in needed, coming=name in coming)
         for (name, version), row in sorted(rows.items())
     ]
+
+
+def _slowest(load_times: Iterable[LoadTimes]) -> LoadTimes:
+    slowest: dict[tuple[str, str], float] = {}
+    for times in load_times:
+        for model, seconds in times.items():
+            slowest[model] = max(seconds, slowest.get(model, 0.0))
+    return slowest
+
+
+def _seconds(seconds: float | None) -> str:
+    """Returns a time as text with about two digits, such as 0.043s, 1.5s and 94s; "" for None."""
+    if seconds is None:
+        return ""
+    return f"{round(seconds, 3 if seconds < 1 else 1 if seconds < 10 else 0):g}s"
 
 
 def merged(groups: Sequence[Sequence[ModelStatus]]) -> list[ModelStatus]:
@@ -86,7 +104,8 @@ def _as_one(row: Sequence[ModelStatus]) -> ModelStatus:
     worst = next((model for model in row if model.state != READY), row[0])
     counts = [model.pods.split("/") for model in row]
     ready, servers = (sum(int(count[place]) for count in counts) for place in (0, 1))
-    return worst.model_copy(update={"pods": f"{ready}/{servers}"})
+    slowest = max((model.load_time for model in row), key=lambda text: float(text.removesuffix("s") or 0))
+    return worst.model_copy(update={"pods": f"{ready}/{servers}", "load_time": slowest})
 
 
 def _with_advice(entry: IndexEntry, model: str, shared_memory: str) -> IndexEntry:
@@ -160,7 +179,14 @@ def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
 
 
 def _status(
-    name: str, version: str, entries: Sequence[IndexEntry], servers: int, *, everywhere: bool, coming: bool
+    name: str,
+    version: str,
+    entries: Sequence[IndexEntry],
+    servers: int,
+    load_times: LoadTimes,
+    *,
+    everywhere: bool,
+    coming: bool,
 ) -> ModelStatus:
     ready = sum(entry.state == READY for entry in entries)
     worst = next((entry for entry in entries if entry.state != READY), None)
@@ -173,4 +199,5 @@ def _status(
         state=worst.state if worst else READY,
         reason=worst.reason if worst else "",
         pods=f"{ready}/{servers}",
+        load_time=_seconds(load_times.get((name, version))),
     )

@@ -21,7 +21,7 @@ from .models import MAX_MODELS, load_problem, model_states
 
 _REFUSED = (
     "{} is ready, but doesn't answer the operator: a NetworkPolicy or a service mesh with strict mTLS may refuse its "
-    "connections. Allow ingress to port {} from pods with the label {}: {} in the operator's namespace. Where a "
+    "connections. Allow ingress to the ports {} from pods with the label {}: {} in the operator's namespace. Where a "
     "NetworkPolicy denies all, spec.networkPolicy: {{}} allows this, and requests from pods of the namespace"
 )
 _CLOSED = (
@@ -49,7 +49,8 @@ def reported_models(group: Group, snapshot: Snapshot, chosen: ChosenGroup) -> tu
     loading = not chosen.load.refused if chosen.load.left else servers.pending
     indexes = {p.name: servers.indexes[p.name] for p in answering}
     coming = wanted.names if loading else ()
-    return model_states(group.model.name, indexes, wanted, coming, first.shared_memory), bool(newest)
+    states = model_states(group.model.name, indexes, wanted, coming, first.shared_memory, servers.load_times)
+    return states, bool(newest)
 
 
 def check_report(pods: Iterable[Pod]) -> Report | None:

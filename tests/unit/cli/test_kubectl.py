@@ -166,7 +166,7 @@ STATUS = {
         {"kind": "max-qps", "version": "2", "value": "12.5", "source": "max_qps.v2",
          "since": "2026-01-02T00:00:00.000Z"},
     ],
-    "models": [{"name": "a", "version": "1", "state": "READY", "pods": "1/1"},
+    "models": [{"name": "a", "version": "1", "state": "READY", "pods": "1/1", "loadTime": "1.5s"},
                {"name": "b", "state": "UNAVAILABLE", "reason": "no such file", "pods": "0/1"}],
     "image": {"reference": "r:1", "digest": gen.DIGEST, "delivery": "Copy"},
     "serverVersion": "2.51.0",
@@ -205,7 +205,8 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     assert "the operator hasn't processed the latest change of the spec yet" in lines
     assert f"image r:1 (Copy) {gen.DIGEST}" in lines
     assert "Triton 2.51.0" in lines
-    assert "b - UNAVAILABLE 0/1" in lines
+    assert "a 1 READY 1/1 1.5s" in lines
+    assert "b - UNAVAILABLE 0/1 -" in lines
     assert "THRESHOLD VALUE SINCE SOURCE" in lines
     assert "max-qps 80 2026-01-01T00:00:00Z max_qps" in lines
     assert "max-qps.v2 12.5 2026-01-02T00:00:00Z max_qps.v2" in lines

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from support.probing import run_with, until
-from triton_operator.api.servers import IndexEntry, RunningServer, ServerAnswers, Uncounted
+from triton_operator.api.servers import IndexEntry, LoadTimes, RunningServer, ServerAnswers, Uncounted
 from triton_operator.probe import lanes, schedule, servers
 from triton_operator.probe.answer_cache import AnswerCache, size_of
 from triton_operator.probe.fetch import FetchError, UnusableError
@@ -346,6 +346,67 @@ def test_asks_each_start_of_a_server_once_for_its_version(sim: Simulation) -> No
 
     sim.run(scene)
     assert not versions
+
+
+def test_reads_load_times_once_for_each_change_of_the_models(sim: Simulation) -> None:
+    pages: list[LoadTimes | None] = [{("a", "1"): 1.5}, {("a", "1"): 2.5}, None, {("a", "1"): 3.5}]
+    asked = list[str]()
+
+    async def version(*_: object) -> str:
+        return "2.71.0"
+
+    async def load_times(_: object, address: str) -> LoadTimes:
+        asked.append(address)
+        if page := pages.pop(0):
+            return page
+        raise FetchError("silence")
+
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, version=version, load_times=load_times)
+
+    async def polled(epoch: tuple[int, bool]) -> ServerAnswers:
+        polls, changed = sim.polls["pod"], sim.changed[KEY]
+        sim.probes.track(KEY, [server(epoch=epoch)])
+        await until(lambda: sim.polls["pod"] > polls and sim.changed[KEY] > changed)
+        return sim.probes.track(KEY, [server(epoch=epoch)])
+
+    async def scene() -> None:
+        sim.answers["pod"] = LOADING
+        sim.probes.track(KEY, [server(epoch=(0, False))])
+        await until(lambda: sim.polls["pod"] > 2)
+        assert not asked, "asked before the loads have ended"
+        sim.answers["pod"] = READY
+        await until(lambda: asked)
+        assert (await polled((0, True))).load_times == {"pod": {("a", "1"): 1.5}}
+        assert len(asked) == 1, "the models are the same"
+        # The operator has reloaded a model: the index is the same, the time isn't.
+        changed = sim.changed[KEY]
+        sim.probes.refresh(KEY, "uid-pod")
+        await until(lambda: sim.changed[KEY] > changed)
+        assert sim.probes.track(KEY, [server(epoch=(0, True))]).load_times == {"pod": {("a", "1"): 2.5}}
+        # The restarted server doesn't answer at first; the next poll repeats the question.
+        refused = await polled((1, False))
+        assert (refused.load_times, refused.indexes) == ({}, {"pod": READY.index})
+        assert (await polled((1, True))).load_times == {"pod": {("a", "1"): 3.5}}
+
+    sim.run(scene)
+    assert (set(asked), pages) == ({"pod:8002"}, [])
+
+
+def test_reads_no_load_times_of_servers_that_measure_none(sim: Simulation) -> None:
+    async def version(*_: object) -> str:
+        return "2.51.0"
+
+    async def load_times(*_: object) -> LoadTimes:
+        pytest.fail("asked")
+
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, version=version, load_times=load_times)
+
+    async def scene() -> None:
+        sim.probes.track(KEY, [server()])
+        await until(lambda: sim.changed[KEY])
+        assert sim.probes.track(KEY, [server()]).load_times == {}
+
+    sim.run(scene)
 
 
 def test_asks_a_server_whose_readiness_probe_has_failed(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:

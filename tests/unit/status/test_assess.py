@@ -73,10 +73,13 @@ def test_says_that_a_ready_server_does_not_answer_the_operator() -> None:
     assert reasons(silent)["ModelsLoaded"] == ("Unknown", "NoServerAnswers")
     words = message(silent, "ModelsLoaded")
     assert words.startswith("detection-abc-1 is ready, but doesn't answer the operator")
-    assert "Allow ingress to port 8000 from pods with the label app.kubernetes.io/name: triton-operator" in words
+    assert (
+        "Allow ingress to the ports 8000, 8002 from pods with the label app.kubernetes.io/name: triton-operator"
+        in words
+    )
     assert silent.loaded == "", "a server that is ready has loaded its models"
     explicit = {"server": {"modelControl": "explicit", "loadModels": ["detection"]}}
-    assert "port 8000, 8001 from" in message(judge(pod(), indexes={}, spec=explicit), "ModelsLoaded")
+    assert "ports 8000, 8001, 8002 from" in message(judge(pod(), indexes={}, spec=explicit), "ModelsLoaded")
     # The operator hasn't asked it yet, or it isn't ready.
     for status in (judge(pod(), indexes={}, pending=True), judge(pod(not_ready), indexes={})):
         assert message(status, "ModelsLoaded") == "no server answers yet"

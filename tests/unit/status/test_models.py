@@ -7,7 +7,7 @@ import pytest
 from support import gen
 from triton_operator.api.servers import Index, IndexEntry
 from triton_operator.pods.served import Expected
-from triton_operator.status.models import MAX_MODELS, bounded, load_problem, loaded, model_states
+from triton_operator.status.models import MAX_MODELS, bounded, load_problem, loaded, merged, model_states
 
 
 def index(*entries: tuple[str, ...]) -> Index:
@@ -57,6 +57,16 @@ def test_counts_the_servers_on_which_a_model_is_ready() -> None:
                                                                       ("b", "1", "READY", "2/2")]  # fmt: skip
     assert loaded(states) == "2/2"
     assert load_problem(states) is None
+
+
+def test_the_load_time_is_that_of_the_slowest_server() -> None:
+    servers = {pod: index(("a",), ("b",), ("c",)) for pod in ("p1", "p2", "p3")}
+    times = {"p1": {("a", "1"): 0.0427, ("b", "1"): 9.96}, "p2": {("a", "1"): 1.5171, ("b", "1"): 94.4}}
+    states = model_states(gen.NAME, servers, all_of(), load_times={**times, "gone": {("a", "1"): 100.0}})
+    assert {m.name: m.load_time for m in states} == {"a": "1.5s", "b": "94s", "c": ""}
+    one = model_states(gen.NAME, servers, all_of(), load_times={"p1": times["p1"]})
+    assert {m.name: m.load_time for m in one} == {"a": "0.043s", "b": "10s", "c": ""}
+    assert [m.load_time for m in merged([states, one])] == ["1.5s", "94s", ""]
 
 
 def test_reports_the_worst_state_of_all_servers() -> None:
