@@ -78,6 +78,12 @@ AVERAGE = ratio(
     of_entry(rate("nv_inference_request_success")),
     OF_MODEL,
 )
+_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+_WITHIN = rate(f"{_FIRST_RESPONSE}_bucket", ',le!="+Inf"')
+IN_TIME = (
+    f"sum by (le) ({of_entry(_WITHIN)})\n"
+    f"/ ignoring (le) group_left () (sum({of_entry(rate(f'{_FIRST_RESPONSE}_count'))}) > 0)"
+)
 AS_BELOW = "Triton's quantile on the slowest server, or the duration of streams; see Latency and Streams."
 QUANTILES_HOW = (
     "Triton's summary of the time of a request in the server, over about the last minute. Quantiles of several servers "
@@ -291,6 +297,17 @@ DASHBOARD = Dashboard(
                             "{{pod}}",
                         ),
                     ),
+                ),
+                Panel(
+                    "First response in time, over all servers",
+                    f"`{_FIRST_RESPONSE}`: the share of requests whose first response came within each bound. A "
+                    "histogram can be added, so this is true of all servers together. Its bounds are 100, 500, 2000 "
+                    "and 5000 ms, unless `model_metrics` in the config.pbtxt of the entrypoint names others; a "
+                    "quantile between two of them isn't known. It needs `--metrics-config=histogram_latencies=true` in "
+                    "`spec.server.args` and a server from 26.01 on, or from 24.11 on for models that stream.",
+                    "percentunit",
+                    (Query(IN_TIME, "within {{le}} ms"),),
+                    maximum=1,
                 ),
             ),
         ),

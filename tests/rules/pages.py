@@ -53,6 +53,9 @@ LOADED = """\
 # TYPE nv_model_load_duration_secs gauge
 nv_model_load_duration_secs{model="yolov5s",version="1"} 1.517791169
 """
+FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+WITHIN = {"100": 30, "500": 34, "2000": 36, "5000": 36, "+Inf": 36}
+"""A histogram of servers from 26.01 on: its bounds, and the entrypoint's requests within each; form seen on 26.07."""
 _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 
 
@@ -117,7 +120,7 @@ class SimulatedTargets:
         factor = 1 + self._seconds() / GROWTH
         lines = [_grown(line, factor, idle) for line in REAL.splitlines()]
         tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * factor}\n'
-        return "\n".join(lines) + "\n" + GPU + LOADED + tokens + _streams(factor)
+        return "\n".join(lines) + "\n" + GPU + LOADED + _first_responses(factor) + tokens + _streams(factor)
 
     def _kubelet(self) -> str:
         used = {
@@ -195,6 +198,13 @@ def _relabelings() -> list[Json]:
     subject = gen.model(monitoring={"tokenCounter": TOKENS}, server=gpu)
     rules = pod_monitor(subject, Facts("operator:1", "Copy"))["spec"]["podMetricsEndpoints"][0]["metricRelabelings"]
     return [{"source_labels" if k == "sourceLabels" else k: v for k, v in rule.items()} for rule in rules]
+
+
+def _first_responses(factor: float) -> str:
+    of = f'model="{ENTRY}",version="1"'
+    buckets = [f'{FIRST_RESPONSE}_bucket{{{of},le="{le}"}} {count * factor}' for le, count in WITHIN.items()]
+    count = f"{FIRST_RESPONSE}_count{{{of}}} {WITHIN['+Inf'] * factor}"
+    return "\n".join([f"# TYPE {FIRST_RESPONSE} histogram", *buckets, count]) + "\n"
 
 
 def _streams(factor: float) -> str:

@@ -162,6 +162,7 @@ FIGURES = [
     ("end-to-end", "P50", "", 0.038655),
     ("end-to-end", "Success rate, 5 min", "", 36 / 37),
     ("end-to-end", "Scraped servers", "", 2),
+    ("end-to-end", "First response in time, over all servers", "", 1),
     ("modules", "Average latency", "preprocess", 791856 / 37 / 1e6),
     ("modules", "Batch size", "yolov5s", 36 / 31),
     ("modules", "Success rate of each model", "preprocess", 1),
