@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -19,7 +18,6 @@ from .fields import (
     IntOrPercent,
     LabelValue,
     ModelName,
-    ModelSettings,
     ModelToLoad,
     PodSpec,
     Quantity,
@@ -29,6 +27,7 @@ from .fields import (
     rule,
 )
 from .network import NetworkPolicy
+from .overrides import ModelOverrides
 from .route import Route
 
 RESERVED_FLAGS = (
@@ -504,22 +503,6 @@ class HealthRequest(Base):
         return self.file.partition("/")[0]
 
 
-class ModelOverride(Base):
-    """Fields of one model's config.pbtxt."""
-
-    name: ModelName
-    """The folder of the model in the repository."""
-    config: ModelSettings
-    """With the names of config.pbtxt. Messages are merged field by field and maps entry by entry; a list or any other
-    value replaces that of the file. Without that file, Triton completes the rest as far as the backend can."""
-
-
-def _distinct(models: list[ModelOverride]) -> list[ModelOverride]:
-    if twice := [name for name, number in Counter(item.name for item in models).items() if number > 1]:
-        raise ValueError(f"has two items for {min(twice)!r}: put their fields into one")
-    return models
-
-
 class TritonModelSpec(Base):
     """The model image, the Triton server, scaling and monitoring."""
 
@@ -568,14 +551,7 @@ class TritonModelSpec(Base):
     its only model. If it is set, a server is ready when this model is ready; otherwise when all models are."""
     server: Server = Server()
     """The Triton server."""
-    models: Annotated[
-        list[ModelOverride],
-        Field(
-            max_length=64,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        ),
-        refused_if_new(_distinct),
-    ] = []
+    models: ModelOverrides = []
     """Fields of the models' config.pbtxt that differ from the image, such as instance_group. A change replaces the
     servers, as one of the image does."""
     replicas: Annotated[int, Field(ge=0, le=10000)] | None = None
