@@ -22,7 +22,7 @@ NAME = "second"
 SERVERS = 2
 
 
-def second_group(model: TritonModel, _: TritonModelStatus) -> Iterator[Group]:
+def second_group(model: TritonModel, _: TritonModelStatus, __: int) -> Iterator[Group]:
     """Returns two servers with the model image in the annotation."""
     if image := model.metadata.annotations.get(ANNOTATION):
         source = model.spec.model_image.model_copy(update={"reference": image})

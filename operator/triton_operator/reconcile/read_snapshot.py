@@ -16,10 +16,11 @@ from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.store import Store
+from triton_operator.decisions import groups
 from triton_operator.decisions.snapshot import Cluster, Snapshot, find_kind
 from triton_operator.plan import is_orphan
 from triton_operator.pods import Pod, Problem
-from triton_operator.pods.group import Group, by_group, deployment_of, template_of
+from triton_operator.pods.group import Group, Servers, by_group, deployment_of, template_of
 from triton_operator.pods.served import served
 from triton_operator.probe import Prober
 from triton_operator.render import Facts, readiness
@@ -34,10 +35,19 @@ class SnapshotReader:
 
     - `defaults`: the facts for a TritonModel that isn't deployed yet.
     - `clock`: returns the time.
+    - `policies`: return the groups of servers beside the one that every TritonModel has.
     """
 
-    def __init__(self, store: Store, prober: Prober, defaults: Facts, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        prober: Prober,
+        defaults: Facts,
+        clock: Callable[[], datetime],
+        policies: Sequence[groups.Policy] = groups.POLICIES,
+    ) -> None:
         self._store, self._prober, self._defaults, self._clock = store, prober, defaults, clock
+        self._policies = policies
 
     def forget(self, key: str) -> None:
         """Stops polling for a deleted TritonModel."""
@@ -45,7 +55,7 @@ class SnapshotReader:
 
     def read(
         self,
-        wanted: Sequence[Group],
+        model: TritonModel,
         raw: Object,
         before: TritonModelStatus,
         cluster: Cluster,
@@ -53,25 +63,24 @@ class SnapshotReader:
     ) -> Snapshot:
         """Returns the snapshot of a TritonModel.
 
-        - `wanted`: its groups of servers; only their names and models are read.
-        - `unreadable`: the problem of each kind that can't be read.
+        `unreadable`: the problem of each kind that can't be read.
         """
-        model = wanted[0].model
         key = model.key
         owned = tuple(self._store.children(key, model.metadata.uid))
         pods = self._pods(key)
-        groups, ending = _groups(wanted, owned, pods)
-        if any(group.deployment is None for group in groups):
-            groups, ending = _groups(wanted, (*owned, *self._orphaned_deployments(model)), pods)
+        wanted = groups.wanted(model, before, _servers(model, owned), self._policies)
+        found, ending = _groups(wanted, owned, pods)
+        if any(group.deployment is None for group in found):
+            found, ending = _groups(wanted, (*owned, *self._orphaned_deployments(model)), pods)
         requested = thresholds.of(raw)
-        facts = self._facts(raw, requested, groups[0], pods, before, cluster)
+        facts = self._facts(raw, requested, found[0], pods, before, cluster)
         monitored = cluster.capabilities.monitoring and model.spec.monitoring.enabled
         installed = cluster.installed if monitored else None
         url = _url(model, installed, cluster.prometheus)
         facts = replace(facts, prometheus=url)
         started = [(pod, server) for pod in pods if (server := pod.server)]
         # Before the answers: it refreshes those of servers whose change has ended.
-        changes = self._changes(key, groups)
+        changes = self._changes(key, found)
         open_servers = [server for pod, server in started if not server_access.closes_index(pod.arguments)]
         servers = self._prober.servers.track(
             key,
@@ -79,9 +88,9 @@ class SnapshotReader:
             explicit=model.is_explicit,
             entrypoint=facts.entrypoint,
             gpu_models={server.uid: pod.gpu_models for pod, server in started},
-            readiness=_readiness(groups),
+            readiness=_readiness(found),
         )
-        subject = _subject(groups[0], owned, facts, before, servers.indexes)
+        subject = _subject(found[0], owned, facts, before, servers.indexes)
         if subject is None:
             self._prober.loads.forget(key)
         return Snapshot(
@@ -90,7 +99,7 @@ class SnapshotReader:
             before=before,
             requested=requested,
             children=owned,
-            groups=groups,
+            groups=found,
             ending=ending,
             lost=frozenset(self._store.lost(key)),
             unreadable=unreadable,
@@ -98,7 +107,7 @@ class SnapshotReader:
             installed=installed,
             answer=self._answer(model, url),
             servers=servers,
-            histories=self._prober.loads.track(key, _serving(groups[0]), subject) if subject else None,
+            histories=self._prober.loads.track(key, _serving(found[0]), subject) if subject else None,
             changes=changes,
             time=self._clock(),
         )
@@ -107,15 +116,15 @@ class SnapshotReader:
         """Returns `snapshot` with the children and pods of now."""
         key, uid = snapshot.model.key, snapshot.model.metadata.uid
         owned = tuple(self._store.children(key, uid, snapshot.children))
-        groups, ending = _groups(snapshot.groups, owned, self._pods(key))
-        return replace(snapshot, children=owned, groups=groups, ending=ending)
+        found, ending = _groups(snapshot.groups, owned, self._pods(key))
+        return replace(snapshot, children=owned, groups=found, ending=ending)
 
     def _pods(self, key: str) -> tuple[Pod, ...]:
         return tuple(map(Pod, self._store.of_kind(key, kinds.POD.kind)))
 
-    def _changes(self, key: str, groups: Iterable[Group]) -> Mapping[str, ChangeOutcome]:
+    def _changes(self, key: str, those: Iterable[Group]) -> Mapping[str, ChangeOutcome]:
         """Returns uid of a server → what has become of the change of its models."""
-        changed = [group for group in groups if group.model.changes_models]
+        changed = [group for group in those if group.model.changes_models]
         if not changed:
             self._prober.changes.forget(key)
             return {}
@@ -165,16 +174,23 @@ class SnapshotReader:
         return self._prober.prometheuses.track(model.key, url, metrics)
 
 
+def _servers(model: TritonModel, objects: Sequence[Object]) -> int:
+    """Returns the number of servers that the group without a name should have."""
+    if (there := deployment_of(objects, names.deployment(model.name))) is not None:
+        return Servers(there).desired
+    return 1 if model.spec.replicas is None else model.spec.replicas
+
+
 def _groups(
     wanted: Iterable[Group], objects: Sequence[Object], pods: Iterable[Pod]
 ) -> tuple[tuple[Group, ...], tuple[Pod, ...]]:
     """Returns the groups with their live Deployments and pods, and the pods of no group."""
-    groups, rest = [], by_group(pods)
+    found, rest = [], by_group(pods)
     for group in wanted:
         deployment = deployment_of(objects, names.deployment(group.model.name, group.name))
         mine = rest.pop(group.name, ())
-        groups.append(replace(group, deployment=deployment, pods=mine, template=template_of(deployment)))
-    return tuple(groups), tuple(pod for mine in rest.values() for pod in mine)
+        found.append(replace(group, deployment=deployment, pods=mine, template=template_of(deployment)))
+    return tuple(found), tuple(pod for mine in rest.values() for pod in mine)
 
 
 def _url(model: TritonModel, installed: Installed | None, chosen: str) -> str:
@@ -211,14 +227,14 @@ def _subject(
     return engine.counts(main.model, facts.entrypoint, steps)
 
 
-def _readiness(groups: Iterable[Group]) -> dict[str, str]:
+def _readiness(those: Iterable[Group]) -> dict[str, str]:
     """Returns the path of Triton's readiness for servers that may be evicted, by their uid.
 
     Those of an earlier pod template may have another entrypoint.
     """
     return {
         server.uid: readiness.path(group.model)
-        for group in groups
+        for group in those
         if group.model.spec.health_request is not None
         for pod in group.current
         if pod.stopped_answering and (server := pod.server)

@@ -91,10 +91,9 @@ class Reconciler:
         on_repair: Callable[[str], None] = lambda _: None,
         group_policies: Sequence[groups.Policy] = groups.POLICIES,
     ) -> None:
-        self._group_policies = group_policies
         self._store, self._clock, self._elapsed, self._cluster = store, clock, elapsed, cluster
         self._lacking = Lacking()
-        self._reader = SnapshotReader(store, prober, defaults, clock)
+        self._reader = SnapshotReader(store, prober, defaults, clock, group_policies)
         self._leftovers = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._leftover_pods = LeftoverPodCollector(api, store, clock)
         self._executor = Executor(
@@ -136,8 +135,7 @@ class Reconciler:
             return Result(requeue_after=seconds)
 
         before = current_status(raw)
-        wanted = groups.wanted(model, before, self._group_policies)
-        snapshot = self._reader.read(wanted, raw, before, cluster, unreadable_kinds)
+        snapshot = self._reader.read(model, raw, before, cluster, unreadable_kinds)
         snapshot = replace(snapshot, refused_if_new=refused_if_new)
         decision = decide(snapshot, self._memory(key), self._elapsed())
         outcome = Outcome(secrets.values(model), snapshot.facts.cluster.kubernetes)

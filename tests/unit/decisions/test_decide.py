@@ -13,7 +13,6 @@ from support.reconciling import FACTS, KEY, MONITORED, Answers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.cluster.store import Store
 from triton_operator.decisions.decide import decide
-from triton_operator.decisions.groups import wanted
 from triton_operator.decisions.memory import Memory
 from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.plan import applied_record, identity
@@ -49,7 +48,7 @@ def snapshot_of(spec: dict[str, Any], *edits: gen.Modifier) -> Snapshot:
     answers.loads = Idle()
     reader = SnapshotReader(store, answers, FACTS, lambda: NOW)
     before = TritonModelStatus()
-    return reader.read(wanted(model, before), gen.raw(**spec), before, MONITORED, {})
+    return reader.read(model, gen.raw(**spec), before, MONITORED, {})
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

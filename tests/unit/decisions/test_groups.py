@@ -60,7 +60,7 @@ def pod(name: str, group: str, template: str, *edits: gen.Modifier) -> Object:
 
 def objects_of(spec: Object) -> list[Object]:
     """Returns the objects of both groups, rendered without a cluster."""
-    main, second = wanted(gen.model(ANNOTATED, **spec), TritonModelStatus(), (second_group.second_group,))
+    main, second = wanted(gen.model(ANNOTATED, **spec), TritonModelStatus(), 1, (second_group.second_group,))
     return render(main.model, FACTS, [(second.model, replace(FACTS, group=second.name))])
 
 
@@ -74,9 +74,8 @@ def snapshot_of(spec: Object, prober: Prober, pods: list[Object], before: Triton
     for obj in (*map(gen.live, objects_of(spec)), *pods):
         store.put(obj)
     answers: Any = client
-    groups = wanted(gen.model(ANNOTATED, **spec), before, (second_group.second_group,))
-    reader = SnapshotReader(store, answers, FACTS, lambda: NOW)
-    return reader.read(groups, gen.raw(ANNOTATED, **spec), before, MONITORED, {})
+    reader = SnapshotReader(store, answers, FACTS, lambda: NOW, (second_group.second_group,))
+    return reader.read(gen.model(ANNOTATED, **spec), gen.raw(ANNOTATED, **spec), before, MONITORED, {})
 
 
 def test_a_group_adds_one_deployment_to_the_objects() -> None:

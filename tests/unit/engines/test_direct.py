@@ -18,7 +18,6 @@ from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonMod
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, PREFIX
 from triton_operator.cluster.errors import ApiError
 from triton_operator.cluster.store import Store
-from triton_operator.decisions.groups import wanted
 from triton_operator.decisions.outcome import Outcome
 from triton_operator.decisions.scale import decide_scale
 from triton_operator.decisions.steps import ScaleUp
@@ -80,7 +79,7 @@ class World:
         reader = SnapshotReader(store, itself, FACTS, lambda: datetime.now(UTC))
         annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
         model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
-        snapshot = reader.read(wanted(model, self.before), raw, self.before, CLUSTER, {})
+        snapshot = reader.read(model, raw, self.before, CLUSTER, {})
         decided = decide_scale(snapshot, snapshot.facts, self.state, self.now)
         self.state = decided.state
         return decided.scale
