@@ -5,7 +5,6 @@ The group comes from a policy of this test (support/second_group.py).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -15,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from support import bad_servers, controlplane, gen, operator_process, second_group
-from support.api import Api, Object, condition, eventually
+from support import bad_servers, controlplane, gen, operator_process, second_group, workload_scene
+from support.api import Object, condition, eventually
 from support.bad_servers import answers
 from support.controlplane import ControlPlane
 from support.operator_process import Operator
 from support.people import apply_folder, make
-from support.workload import ENTRY, Kubelet
+from support.workload import ENTRY
+from support.workload_scene import index
 from triton_operator.api import names
 from triton_operator.api.status import timestamp
 
@@ -40,59 +40,12 @@ SOON = 60
 _numbers = itertools.count(1)
 
 
-def index(*versions: str, **reasons: str) -> bytes:
-    """Returns an answer of Triton: the versions of the entrypoint that are loaded, and those that aren't."""
-    ready = [{"name": ENTRY, "version": version, "state": "READY"} for version in versions]
-    failed = [{"name": ENTRY, "version": v[1:], "state": "UNAVAILABLE", "reason": r} for v, r in reasons.items()]
-    return json.dumps([{"name": "pre", "version": "1", "state": "READY"}, *ready, *failed]).encode()
-
-
-class Scene:
-    """A namespace with a kubelet, and a server for each group: 1 has version 1 of the entrypoint, 2 has version 2."""
-
-    def __init__(self, api: Api, folder: Path, kubeconfig: Path, hosts: tuple[str, str]) -> None:
-        self.api, self._folder, self._kubeconfig, self.kubelet = api, folder, kubeconfig, Kubelet(api)
-        self.kubelet.addresses |= {FIRST: hosts[0], SECOND: hosts[1]}
-
-    def operator(self, program: Path | None = PROGRAM, **env: str) -> contextlib.AbstractContextManager[Operator]:
-        return operator_process.running(self._kubeconfig, self._folder, program=program, **env)
+class Scene(workload_scene.Scene):
+    """A server for each group: 1 has version 1 of the entrypoint, 2 has version 2."""
 
     def annotate(self, image: str | None) -> None:
         """Begins, changes or ends the second group."""
         self.api.patch("TritonModel", FIRST, {"metadata": {"annotations": {second_group.ANNOTATION: image}}})
-
-    @property
-    def status(self) -> Object:
-        status: Object = self.api.get("TritonModel", FIRST).get("status", {})
-        return status
-
-    def condition(self, kind: str) -> tuple[str, str]:
-        found = condition(self.api.get("TritonModel", FIRST), kind)
-        return found.get("status", ""), found.get("reason", "")
-
-    def pods(self, group: str = "") -> list[Object]:
-        """Returns the living pods of a group."""
-        pods = self.api.list("Pod", names.as_query(names.selector(FIRST)))
-        of_group = [p for p in pods if p["metadata"]["labels"].get(names.LABEL_GROUP, "") == group]
-        return [p for p in of_group if "deletionTimestamp" not in p["metadata"]]
-
-    def uids(self, group: str = "") -> set[str]:
-        return {pod["metadata"]["uid"] for pod in self.pods(group)}
-
-    def image(self, deployment: str) -> str:
-        return str(self.api.get("Deployment", deployment)["spec"]["template"]["spec"]["initContainers"])
-
-    def complete(self, servers: int, operator: Operator) -> Object:
-        """Waits until so many servers run the current spec, and returns the status."""
-
-        def look() -> Object | None:
-            status, told = self.status, self.condition("Progressing") == ("False", "Complete")
-            same = status.get("replicas") == status.get("readyReplicas") == servers
-            # The servers answer a moment after they are ready.
-            answering = next((m["pods"] for m in status.get("models", ()) if m["name"] == "pre"), "")
-            return status if told and same and answering == f"{servers}/{servers}" else None
-
-        return eventually(look, SOON, lambda: f"{self.status}\n{operator.log[-2000:]}")
 
 
 @pytest.fixture
@@ -102,7 +55,8 @@ def scene(control_plane_with_controllers: ControlPlane, tmp_path: Path) -> Itera
     network = f"127.{200 + number % 50}.{os.getpid() % 250}"
     name, hosts = f"groups-{number}", (f"{network}.1", f"{network}.2")
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    scene = Scene(plane.api.in_namespace(name), tmp_path, operator_process.install(plane), hosts)
+    kubeconfig = operator_process.install(plane)
+    scene = Scene(plane.api.in_namespace(name), tmp_path, kubeconfig, {FIRST: hosts[0], SECOND: hosts[1]}, PROGRAM)
     with (
         bad_servers.server(hosts[0], answers(index("1"))),
         bad_servers.server(hosts[1], answers(index("2"))),
@@ -278,7 +232,8 @@ def test_a_second_group_ends(scene: Scene, by: str) -> None:
             scene.api.delete("TritonModel", FIRST)
         else:
             assert operator.stop() == 0
-    with scene.operator(PROGRAM if by == "the policy" else None) as operator:
+    scene.program = PROGRAM if by == "the policy" else None
+    with scene.operator() as operator:
         eventually(lambda: not scene.pods("second"), SOON, lambda: operator.log[-2000:])
         eventually(lambda: scene.api.find("Deployment", SECOND) is None, SOON)
         if by == "the owner":
