@@ -79,8 +79,7 @@ class Cluster:
 
     def pods(self, model: Object, most: int | None = None) -> list[Pod]:
         """Returns the pods of the TritonModel, at most this many."""
-        # The status has no selector until the operator has created the pods.
-        selector = model.get("status", {}).get("selector") or names.as_query(names.selector(model["metadata"]["name"]))
+        selector = names.as_query(names.selector(model["metadata"]["name"]))
         with _errors():
             pods = self.api.list(kinds.POD, model["metadata"].get("namespace", self.namespace), selector)
             return [Pod(raw) for raw in itertools.islice(pods, most)]

@@ -7,11 +7,11 @@ from typing import Any, TextIO
 import click
 import yaml
 
-from triton_operator import render as rendering
 from triton_operator.api import names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Facts, choose
+from triton_operator.decisions.first_objects import first_objects
+from triton_operator.render import Facts
 from triton_operator.render.facts import Capabilities, RenderSettings
 from triton_repository_check.text import one_line
 
@@ -83,7 +83,7 @@ def render(
             settings=RenderSettings(operator_namespace=operator_namespace),
             cluster=Capabilities(openshift=openshift),
         )
-        objects += rendering.render(model, choose(model, None, facts))
+        objects += first_objects(model, facts)
         for note in _notes(model, document, bool(facts.entrypoint)):
             click.echo(one_line(f"{model.key}: {note}"), err=True)
     text = _dumped(objects, ascii_only=False)

@@ -14,7 +14,8 @@ from support.api import Api, RefusedError
 from triton_operator.api import thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Facts, children, choose, render
+from triton_operator.decisions.first_objects import first_objects
+from triton_operator.render import Facts, children
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = sorted(p.parent for p in Path(__file__).parent.glob("cases/*/model.yaml"))
@@ -34,7 +35,7 @@ def rendered(path: Path) -> list[dict[str, Any]]:
         if document["kind"] == "TritonModel":
             metadata = {"namespace": "default", **document["metadata"], "uid": UID}
             model = TritonModel.model_validate({**document, "metadata": metadata})
-            out += render(model, choose(model, None, fresh(model, document)))
+            out += first_objects(model, fresh(model, document))
     return out
 
 

@@ -105,7 +105,7 @@ def test_a_second_group_has_a_deployment_of_its_own_and_shares_the_rest(
         assert scene.condition("ModelsLoaded") == ("True", "AllLoaded")
         models = {(m["name"], m["version"]): m["pods"] for m in status["models"]}
         assert models == {("pre", "1"): "3/3", (ENTRY, "1"): "1/1", (ENTRY, "2"): "2/2"}
-        assert status["selector"] == f"{names.LABEL_MODEL}={FIRST}"
+        assert status["selector"] == f"{names.LABEL_MODEL}={FIRST},{names.LABEL_NAME}=tritonmodel"
         assert status["image"]["reference"] == IMAGE
         assert operator.metric_sum("triton_operator_replicas", state="wanted") == 3
 
@@ -148,7 +148,7 @@ def test_a_second_group_that_does_not_start_is_told_while_the_first_one_serves(s
         words = condition(scene.api.get("TritonModel", FIRST), "Progressing")["message"]
         assert words.startswith(f"group second: {ENTRY}/config.pbtxt:1: error TR1")
         assert scene.condition("Ready") == ("True", "EntrypointAnswers")
-        assert (scene.status["replicas"], scene.status["readyReplicas"]) == (3, 1)
+        assert (scene.status["replicas"], scene.status["readyReplicas"]) == (1, 1)
         assert scene.status["entrypoint"] == ENTRY
         scene.annotate(None)
         scene.complete(1, operator)

@@ -152,6 +152,11 @@ RULES = [
                    f"{{namespaceSelector: {SELECTOR}}}")),
     spec("networkPolicy: {egress: [{ports: [{port: web, endPort: 9}]}]}"),
     spec("route: {gateway: {name: a}, hostnames: [a.example.com], grpc: {}}"),
+    spec("canary: {weight: 5}"),
+    spec("canary: {modelImage: {reference: r}, weight: 60}"),
+    spec("canary: {modelImage: {reference: r}}\n  "
+         "route: {gateway: {name: a}, hostnames: [a.example.com], hashHeader: x-sequence}"),
+    spec("canary: {models: [{name: a, config: {}}]}\n  server: {args: [--model-config-name=x]}"),
     spec("networkPolicy: {egress: [{ports: [{port: 90, endPort: 9}]}]}"),
     *(spec(f"rollout: {{maxSurge: {surge}, maxUnavailable: 0%}}") for surge in ("0", "0%")),
     *(spec(f"commonMetadata: {{{field}: {{{key}: a}}}}") for field in ("labels", "annotations")
@@ -170,6 +175,9 @@ ACCEPTED = [
     spec("networkPolicy: {clients: [{podSelector: {}, namespaceSelector: {}}], "
          "egress: [{ports: [{port: 9, endPort: 90}]}]}"),
     spec("route: {gateway: {name: a}, hostnames: ['*.example.com'], grpc: {listener: grpc}, hashHeader: x-sequence}"),
+    spec("canary: {modelImage: {reference: r}, server: {image: s}, models: [{name: a, config: {}}], weight: 50}"),
+    spec("canary: {models: []}\n  server: {args: [--model-config-name=x]}"),
+    spec("canary: {server: {image: s}, weight: 100}\n  route: {gateway: {name: a}, hostnames: [a.example.com]}"),
     spec("commonMetadata: {labels: {cost-centre: a, example.com/b: c}}"),
     *map(variable, ['"2"', "2024-01-02", "12:30", "1.2.3", "~", "yess", "1e", "0o8"]),
     spec("server:"),

@@ -107,9 +107,12 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
             values = admitted(node["additionalProperties"]) if "additionalProperties" in node else JSON
             return st.dictionaries(_keys(name), values, max_size=min(node.get("maxProperties", 4), 4))
         case "array":
-            unique = node.get("x-kubernetes-list-type") == "set"
             least, most = node.get("minItems", 0), min(node.get("maxItems", 3), 3)
-            return st.lists(admitted(node["items"]), min_size=least, max_size=most, unique=unique)
+            items, kind = admitted(node["items"]), node.get("x-kubernetes-list-type")
+            if kind == "map":
+                [key] = node["x-kubernetes-list-map-keys"]
+                return st.lists(items, min_size=least, max_size=most, unique_by=lambda item: item[key])
+            return st.lists(items, min_size=least, max_size=most, unique=kind == "set")
         case "string":
             return _string(node)
         case "integer":
@@ -128,13 +131,7 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
 
 def specs() -> SearchStrategy[Json]:
     """Returns a strategy for complete specs that pass the schema's rules for single fields."""
-    return admitted(schema("spec")).map(_without_commas).map(_with_different_models).map(_with_usable_keys)
-
-
-def _with_different_models(spec: Json) -> Json:
-    """Returns the spec with one item of spec.models for each name, because the list is a map."""
-    models = {item["name"]: item for item in spec.get("models", ())}
-    return {**spec, "models": [*models.values()]} if models else spec
+    return admitted(schema("spec")).map(_without_commas).map(_with_usable_keys)
 
 
 def _without_commas(spec: Json) -> Json:
@@ -315,6 +312,11 @@ def lawful(spec: Json) -> Json:
     labels = result.get("monitoring", {}).get("alertLabels", {})
     for key in [k for k in labels if not _ALERT_LABEL.search(k) or k in ALERTS_OWN_LABELS]:
         del labels[key]
+    route, canary = result.get("route") or {}, result.get("canary") or {}
+    if not canary.keys() & {"modelImage", "server", "models"} or "hashHeader" in route:
+        result.pop("canary", None)
+    elif not route:
+        canary["weight"] = min(canary.get("weight", 0), 50)
     rollout = result.get("rollout", {})
     if {str(rollout.get(k)) for k in ("maxSurge", "maxUnavailable")} <= {"0", "0%"}:
         rollout.pop("maxSurge", None)

@@ -64,14 +64,14 @@ class Scene:
         return str(self.api.get("Deployment", deployment)["spec"]["template"]["spec"]["initContainers"])
 
     def complete(self, servers: int, operator: Operator) -> Object:
-        """Waits until so many servers run the current spec, and returns the status."""
+        """Waits until so many servers of all groups run the current spec, and returns the status."""
 
         def look() -> Object | None:
             model = self.api.get("TritonModel", gen.NAME)
             status = model.get("status", {})
             said = condition(model, "Progressing")
             told = (said.get("status"), said.get("reason")) == ("False", "Complete")
-            same = status.get("replicas") == status.get("readyReplicas") == servers
+            same = status.get("replicas") == status.get("readyReplicas") == len(self.pods())
             # The servers answer a moment after they are ready.
             answering = next((m["pods"] for m in status.get("models", ()) if m["name"] == "pre"), "")
             return status if told and same and answering == f"{servers}/{servers}" else None

@@ -33,7 +33,10 @@ LABEL_MODEL = f"{GROUP}/model"
 """The name of the TritonModel that an object or a pod belongs to. Selectors use only this label."""
 LABEL_GROUP = f"{GROUP}/group"
 """The name of the group that a Deployment and its pods belong to. Those that every TritonModel has lack it."""
+CANARY = "canary"
+"""The name of the group of spec.canary."""
 LABEL_NAME = "app.kubernetes.io/name"
+_NAME = "tritonmodel"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
 UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
@@ -81,7 +84,10 @@ def of_group(group: str) -> dict[str, str]:
 
 
 def deployment(name: str, group: str = "") -> str:
-    """Returns the name of the Deployment of a group of servers of the TritonModel `name`."""
+    """Returns the name of the Deployment of a group of servers of the TritonModel `name`.
+
+    It is also that of a named group's Service.
+    """
     return f"{name}-{group}" if group else name
 
 
@@ -92,7 +98,21 @@ def as_query(selector: Mapping[str, str]) -> str:
 
 def labels(name: str) -> dict[str, str]:
     """Returns the labels of all children and pods of the TritonModel `name`."""
-    return {LABEL_NAME: "tritonmodel", **selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
+    return {LABEL_NAME: _NAME, **selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
+
+
+def labels_of_pods(name: str, group: str) -> dict[str, str]:
+    """Returns the labels of the pods of a group of the TritonModel `name`.
+
+    The label with the application's name differs, so that a Service can select those of the group without a name: they
+    have had it since the first version, and no selector can say that a label is missing.
+    """
+    return {**labels(name), **of_group(group), **({LABEL_NAME: f"{_NAME}-{group}"} if group else {})}
+
+
+def selector_without_groups(name: str) -> dict[str, str]:
+    """Returns the labels that select the pods of the TritonModel `name` that are of no named group."""
+    return {**selector(name), LABEL_NAME: _NAME}
 
 
 def of_children(name: str) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from . import kinds, names, server_access
+from .canary import MAX_BY_SERVERS, Canary
 from .fields import (
     NO_SPACE,
     Base,
@@ -537,10 +538,21 @@ class TritonModelSpec(Base):
             "models, or use a file of another model",
         ),
         rule(
-            "!has(self.models) || size(self.models) == 0 || !has(self.server.args) "
+            "!((has(self.models) && size(self.models) > 0) || (has(self.canary) && has(self.canary.models) "
+            "&& size(self.canary.models) > 0)) || !has(self.server.args) "
             "|| !self.server.args.exists(a, a.startsWith('--model-config-name'))",
             "models sets fields of config.pbtxt, which Triton doesn't read with the flag --model-config-name: remove "
             "one of them",
+        ),
+        rule(
+            f"!has(self.canary) || has(self.route) || self.canary.weight <= {MAX_BY_SERVERS}",
+            f"without spec.route, the canary's share comes from its number of servers: set canary.weight to at most "
+            f"{MAX_BY_SERVERS}, or add spec.route",
+        ),
+        rule(
+            "!has(self.canary) || !has(self.route) || !has(self.route.hashHeader)",
+            "canary and route.hashHeader exclude each other, because the requests of a sequence would go to both kinds "
+            "of servers: remove one of them",
         ),
     )
 
@@ -565,6 +577,9 @@ class TritonModelSpec(Base):
     """The Service of the servers."""
     route: Route | None = None
     """How clients outside of the cluster reach the servers, through a Gateway. Default: not at all."""
+    canary: Canary | None = None
+    """Further servers with another image or configuration, which get a part of the requests, to try it. Default:
+    none."""
     network_policy: NetworkPolicy | None = None
     """Which clients may connect to the servers, and where the servers may connect to. Default: no NetworkPolicy.
     networkPolicy: {} creates one with strict defaults."""

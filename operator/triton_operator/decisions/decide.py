@@ -19,6 +19,7 @@ from triton_operator.render.facts import KeptTemplate
 from triton_operator.scaling import ScaleDecision
 
 from . import load_models
+from .canary import with_shares
 from .contests import Contested, hold_back
 from .memory import Memory
 from .repair import NO_REPAIR, Repair, look, repair
@@ -97,6 +98,7 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     load = load_models.combined([chosen.load for chosen in groups])
     scaling = decide_scale(snapshot, groups[0].facts, memory.scaling, elapsed)
     facts = replace(groups[0].facts, prometheus=scaling.known.prometheus, autoscaler_floor=scaling.known.floor)
+    facts = with_shares(facts, snapshot.groups, snapshot.ending, snapshot.children)
     groups = (replace(groups[0], facts=facts), *groups[1:])
     rendered = render(snapshot.model, facts, [(chosen.group.model, chosen.facts) for chosen in groups[1:]])
     known = [newer_fields.without_lacking(children.of(obj), obj, facts.cluster.lacks) for obj in rendered]

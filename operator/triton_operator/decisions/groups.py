@@ -11,6 +11,8 @@ from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.pods.group import Group
 
+from .canary import canary
+
 Policy = Callable[[TritonModel, TritonModelStatus, int], Iterable[Group]]
 """Returns further groups, each with its name and its model, from the TritonModel, its last status, and the number of
 servers that the group without a name should have.
@@ -18,7 +20,7 @@ servers that the group without a name should have.
 The name of a group never changes, and is a DNS label. What a policy has to remember is in the status.
 """
 
-POLICIES: tuple[Policy, ...] = ()
+POLICIES: tuple[Policy, ...] = (canary,)
 
 
 def wanted(

@@ -96,6 +96,10 @@ class Snapshot:
         """Returns the first child of this kind; None if there is none."""
         return find_kind(self.children, kind)
 
+    def child_named(self, kind: Kind, name: str) -> Object | None:
+        """Returns the child of this kind and name; None if there is none."""
+        return next((o for o in self.children if (o["kind"], o["metadata"]["name"]) == (kind.kind, name)), None)
+
 
 def find_kind(objects: Iterable[Object], kind: Kind) -> Object | None:
     """Returns the first object of this kind; None if there is none."""

@@ -73,7 +73,7 @@ class SnapshotReader:
         if any(group.deployment is None for group in found):
             found, ending = _groups(wanted, (*owned, *self._orphaned_deployments(model)), pods)
         requested = thresholds.of(raw)
-        facts = self._facts(raw, requested, found[0], pods, before, cluster)
+        facts = self._facts(raw, requested, found[0], before, cluster)
         monitored = cluster.capabilities.monitoring and model.spec.monitoring.enabled
         installed = cluster.installed if monitored else None
         url = _url(model, installed, cluster.prometheus)
@@ -143,16 +143,14 @@ class SnapshotReader:
         raw: Object,
         requested: Thresholds,
         main: Group,
-        pods: tuple[Pod, ...],
         before: TritonModelStatus,
         cluster: Cluster,
     ) -> Facts:
         now_served = served(main.model, main.pods, main.template, before)
-        others = sum(pod.is_alive for pod in pods) - len(main.living)
         return replace(
             self._defaults,
             delivery=cluster.delivery,
-            replicas=max(before.replicas - others, 1),
+            replicas=max(before.replicas, 1),
             # An ensemble has different rules, so there are none until the type of the entrypoint is known.
             entrypoint=now_served.entrypoint if now_served.type else "",
             ensemble=now_served.type == "Ensemble",

@@ -101,7 +101,7 @@ def pod_template(model: TritonModel, facts: Facts) -> dict[str, Any]:
         },
     )
     metadata = template["metadata"]
-    metadata["labels"] = {**metadata["labels"], **names.labels(model.name), **names.of_group(facts.group)}
+    metadata["labels"] = {**metadata["labels"], **names.labels_of_pods(model.name, facts.group)}
     if model.spec.rollout.restarted_at:
         metadata["annotations"] = {
             **metadata["annotations"],

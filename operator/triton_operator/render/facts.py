@@ -103,6 +103,8 @@ class Facts:
     - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales; None for the default.
     - `autoscaler_floor`: the least number of servers that the engine has decided; 0 without a decision.
     - `group`: the name of the group of servers to render; "" for the one that every TritonModel has.
+    - `canary_weight`: the percentage of the requests that the routes send to the canary; None without a canary.
+    - `serves_all`: whether the Service has the servers of all groups; otherwise it has those without a name only.
     """
 
     tools_image: str
@@ -117,6 +119,8 @@ class Facts:
     initial_replicas: int | None = None
     autoscaler_floor: int = 0
     group: str = ""
+    canary_weight: int | None = None
+    serves_all: bool = True
     settings: RenderSettings = RenderSettings()
     cluster: Capabilities = Capabilities()
     template: NewTemplate | KeptTemplate = NewTemplate()

@@ -19,7 +19,9 @@ from triton_operator.api.types import TritonModel
 
 from . import load_models
 
-NOT_IN_PODS = frozenset({"replicas", "autoscaling", "monitoring", "service", "route", "network_policy", "disruption"})
+NOT_IN_PODS = frozenset(
+    {"replicas", "autoscaling", "monitoring", "service", "route", "canary", "network_policy", "disruption"}
+)
 """Fields of the spec that the pod template doesn't depend on."""
 FIRST_DEFAULTS: Mapping[tuple[str, ...], Any] = {}
 """The first default of each field whose default has changed since the version in which the field came, by the path in

@@ -57,8 +57,8 @@ def http_routes(model: TritonModel, facts: Facts) -> list[Object]:
     http = [{"method": verb, "path": {"type": how, "value": path}} for verb, how, path in _HTTP]
     grpc = [{"path": {"type": "Exact", "value": f"/{service}/{method}"}} for service, method in _GRPC]
     rules = [
-        {**_rule(model, http, "http"), "filters": [_NO_FORM]},
-        *([] if route.grpc else [_rule(model, grpc, "grpc")]),
+        {**_rule(model, facts, http, "http"), "filters": [_NO_FORM]},
+        *([] if route.grpc else [_rule(model, facts, grpc, "grpc")]),
     ]
     return [_route(model, kinds.HTTP_ROUTE, route.gateway, route.gateway.listener, route.hostnames, rules)]
 
@@ -70,7 +70,7 @@ def grpc_routes(model: TritonModel, facts: Facts) -> list[Object]:
         return []
     matches = [{"method": {"type": "Exact", "service": service, "method": method}} for service, method in _GRPC]
     listener, hostnames = route.grpc.listener or route.gateway.listener, route.grpc.hostnames or route.hostnames
-    return [_route(model, kinds.GRPC_ROUTE, route.gateway, listener, hostnames, [_rule(model, matches, "grpc")])]
+    return [_route(model, kinds.GRPC_ROUTE, route.gateway, listener, hostnames, [_rule(model, facts, matches, "grpc")])]
 
 
 def _route(
@@ -96,9 +96,16 @@ def _parent(gateway: GatewayReference, listener: str | None) -> Object:
     }
 
 
-def _rule(model: TritonModel, matches: list[Object], port: str) -> Object:
-    backend = {"group": "", "kind": "Service", "name": model.name, "port": names.PORTS[port], "weight": 1}
-    return {"matches": matches, "backendRefs": [backend]}
+def _rule(model: TritonModel, facts: Facts, matches: list[Object], port: str) -> Object:
+    weight = facts.canary_weight
+    weights = {model.name: 1}
+    if weight is not None:
+        weights = {model.name: 100 - weight, names.deployment(model.name, names.CANARY): weight}
+    backends = [
+        {"group": "", "kind": "Service", "name": name, "port": names.PORTS[port], "weight": share}
+        for name, share in weights.items()
+    ]
+    return {"matches": matches, "backendRefs": backends}
 
 
 HTTP = Child(

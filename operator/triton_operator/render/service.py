@@ -14,20 +14,22 @@ from .facts import Facts
 HEADLESS = "-headless"
 
 
-def services(model: TritonModel, _: Facts) -> list[dict[str, Any]]:
-    """Returns a Service with a cluster IP and a headless one.
+def services(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
+    """Returns a Service with a cluster IP and a headless one; for a named group one for routes, if there is a route.
 
     gRPC clients need the headless Service to balance over the pods: a channel through the cluster IP sends all requests
     to one pod. Clients of stateful models need it to choose one pod for each sequence.
     """
-    spec = {
-        "selector": names.selector(model.name),
+    spec: dict[str, Any] = {
+        "selector": names.selector(model.name) if facts.serves_all else names.selector_without_groups(model.name),
         "ports": [
             {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
             | ({"appProtocol": "kubernetes.io/h2c"} if name == "grpc" else {})
             for name, port in names.PORTS.items()
         ],
     }
+    if facts.group:
+        return [_of_group(model, facts.group, spec)] if model.spec.route else []
     mode = model.spec.service.session_affinity
     affinity = {"sessionAffinity": mode} if mode != "None" else {}
     return [
@@ -36,9 +38,14 @@ def services(model: TritonModel, _: Facts) -> list[dict[str, Any]]:
     ]
 
 
+def _of_group(model: TritonModel, group: str, spec: dict[str, Any]) -> dict[str, Any]:
+    spec = {"type": "ClusterIP", **spec, "selector": names.selector(model.name, group)}
+    return obj(model, kinds.SERVICE, names.deployment(model.name, group), labels=names.of_group(group), spec=spec)
+
+
 def endpoint(model: TritonModel) -> str:
     """Returns the HTTP address inside the cluster."""
     return f"http://{model.name}.{model.namespace}.svc:{names.PORTS['http']}"
 
 
-CHILD = Child(kinds.SERVICE, services, always=True)
+CHILD = Child(kinds.SERVICE, services, always=True, of_each_group=True)

@@ -250,13 +250,18 @@ class App:
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:
-    return Pod(pod).is_ready
+    """Returns whether a server is ready that isn't the canary's: alerts are about those that most requests get."""
+    return Pod(pod).is_ready and not _is_canary(pod)
+
+
+def _is_canary(obj: dict[str, Any]) -> bool:
+    return bool(obj["metadata"].get("labels", {}).get(names.LABEL_GROUP) == names.CANARY)
 
 
 def _desired_replicas(deployment: dict[str, Any]) -> tuple[str, int]:
-    """Returns the uid of a Deployment's TritonModel, and the desired number of servers."""
+    """Returns the uid of a Deployment's TritonModel, and the desired number of servers, without a canary's."""
     owner = controller(deployment)
-    return owner["uid"] if owner else "", int(deployment["spec"]["replicas"])
+    return owner["uid"] if owner else "", 0 if _is_canary(deployment) else int(deployment["spec"]["replicas"])
 
 
 def _sums(pairs: Iterable[tuple[str, int]]) -> Counter[str]:

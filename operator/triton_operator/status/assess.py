@@ -27,6 +27,7 @@ from triton_repository_check.report import Report
 
 from . import calibration, counting, faults, thresholds
 from .autoscaler_active import autoscaler_active
+from .canary import canary
 from .conditions import with_transition_times
 from .kstatus import kstatus
 from .last_repair import last_repair
@@ -66,14 +67,17 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     reported = [reported_models(group, snapshot, chosen) for group, chosen in zip(groups, decision.groups, strict=True)]
     models = redacted(model, merged([states for states, _ in reported]))
     newest = redacted(model, merged([states for states, newest in reported if newest]))
-    failure = pods_problem(groups, newest, now)
-    problem = _refusal(writes) or failure
+    problem = _refusal(writes) or pods_problem(groups, newest, now)
+    # A canary behind a Gateway isn't enough to be Ready: it gets only its share.
+    serving = groups if facts.serves_all else groups[:1]
+    answering = ready if facts.serves_all else [p for p in groups[0].living if p.is_ready]
     limits = thresholds.states(snapshot.requested, before.thresholds, now)
+    accepted = routed(snapshot, decision, writes)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
         # A write that is refused is seldom why the servers that are there don't answer.
         faults.with_faults(
-            ready_condition(groups, entrypoint, ready, current, failure or problem),
+            ready_condition(serving, entrypoint, answering, pods_problem(serving, newest, now) or _refusal(writes)),
             snapshot.answer,
             ready,
             snapshot.servers.on_cpu,
@@ -83,7 +87,8 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         threshold_live(snapshot, facts, limits, live, now),
         counting.with_uncounted_entrypoint(autoscaler_active(snapshot, decision, writes), snapshot, facts, entrypoint),
         counting.with_uncounted_models(monitoring_available(snapshot, writes, models), snapshot, entrypoint),
-        routed(snapshot, decision, writes),
+        accepted,
+        canary(snapshot, groups, [redacted(model, states) for states, _ in reported], accepted, now),
     ]
     noted = [with_notes(c, snapshot, decision, writes) for c in conditions if c]
     digests = sorted({p.model_digest for p in main.current} - {""})
@@ -111,9 +116,12 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         ),
         server_version=before.server_version if snapshot.servers.pending else _versions(snapshot),
         newer_template=decision.has_newer_template or None,
-        replicas=len(living),
-        ready_replicas=len(ready),
-        selector=names.as_query(names.selector(model.name)),
+        # What a client that scales the TritonModel reads: a canary follows the other servers, so it doesn't count.
+        replicas=len(groups[0].living),
+        ready_replicas=sum(p.is_ready for p in groups[0].living),
+        selector=names.as_query(
+            names.selector_without_groups(model.name) if groups[1:] or snapshot.ending else names.selector(model.name)
+        ),
         endpoint=endpoint(model),
     )
 

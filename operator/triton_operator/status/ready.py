@@ -19,17 +19,17 @@ def ready_condition(
     groups: Sequence[Servers],
     entrypoint: str,
     ready: Sequence[Pod],
-    current: Sequence[Pod],
     problem: Problem | None,
 ) -> Condition:
-    """Ready: whether a server answers, of any group and pod template.
+    """Ready: whether a server answers, of any of these groups and any pod template.
 
-    - `ready`: the pods that are ready. `current`: those with the current pod template.
+    - `ready`: the pods that are ready.
     - `problem`: what keeps servers from answering; None if nothing does.
     """
     if ready:
         return condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
     if all(group.deployment is not None and group.desired == 0 for group in groups):
         return condition(READY, "False", "ScaledToZero", _TO_ZERO)
-    cause = problem or (step_of(current[0]) if current else _STARTING)
+    current = next((pod for group in groups for pod in group.current), None)
+    cause = problem or (step_of(current) if current else _STARTING)
     return condition(READY, "False", cause.reason, cause.message)

@@ -30,7 +30,8 @@ def unread(
 ) -> TritonModelStatus:
     """Returns the status if `problem` prevents reading the spec. The servers keep running, which is all that is known.
 
-    `servers`: the Deployments and their pods. `unseen`: whether there may be pods that the operator can't read.
+    - `servers`: the Deployments and their pods, first that of every TritonModel.
+    - `unseen`: whether there may be pods that the operator can't read.
     """
     living = [p for group in servers for p in group.living]
     current = [p for group in servers for p in group.current]
@@ -42,7 +43,7 @@ def unread(
         if failure and failure.reason in WITH_LOG:
             failure = Problem(failure.reason, _LOG_HIDDEN)
         # Without a pod, the spec is why there is none.
-        answers = ready_condition(servers, before.entrypoint, ready, current, failure or (None if current else problem))
+        answers = ready_condition(servers, before.entrypoint, ready, failure or (None if current else problem))
     progressing = condition(PROGRESSING, "False", problem.reason, problem.message)
     others = [c.type for c in before.conditions if c.type not in KSTATUS | {READY, PROGRESSING}]
     conditions = [
@@ -55,8 +56,8 @@ def unread(
         update={
             "conditions": with_transition_times(before.conditions, conditions, now, generation),
             "observed_generation": generation,
-            "replicas": len(living),
-            "ready_replicas": len(ready),
+            "replicas": len(servers[0].living),
+            "ready_replicas": sum(p.is_ready for p in servers[0].living),
         }
     )
 

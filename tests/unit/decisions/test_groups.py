@@ -84,7 +84,7 @@ def test_a_group_adds_one_deployment_to_the_objects() -> None:
     (added,) = (obj for obj in objects_of(spec) if obj not in without)
     assert [obj for obj in objects_of(spec) if obj != added] == without
     assert (added["kind"], added["metadata"]["name"]) == ("Deployment", SECOND)
-    assert added["spec"]["template"]["metadata"]["labels"].items() > names.labels(gen.NAME).items()
+    assert added["spec"]["template"]["metadata"]["labels"] == names.labels_of_pods(gen.NAME, second_group.NAME)
 
 
 def test_each_pod_belongs_to_the_group_in_its_label() -> None:
@@ -156,8 +156,8 @@ def test_the_engine_direct_counts_the_servers_that_it_scales() -> None:
 
 
 def test_a_deleted_deployment_gets_back_the_servers_of_its_own_group() -> None:
-    """Status.replicas counts all groups."""
-    prober, before = Prober(), TritonModelStatus(replicas=5)
+    """Status.replicas counts those of the group without a name."""
+    prober, before = Prober(), TritonModelStatus(replicas=3)
     spec: Object = {"autoscaling": {"max": 9}}
     pods = [pod(f"second-{number}", second_group.NAME, "t") for number in range(2)]
     assert snapshot_of(spec, prober, pods, before).facts.replicas == 3
@@ -172,7 +172,7 @@ def test_an_unreadable_spec_hides_no_server_of_any_group() -> None:
     servers = observe([gen.live(obj) for obj in objects], map(Pod, pods), gen.NAME)
     problem = Problem("SpecInvalid", "no")
     status = unread(TritonModelStatus(), problem, servers, "2026-01-01T00:00:00Z", 3, unseen=False)
-    assert (status.replicas, status.ready_replicas) == (2, 1)
+    assert (status.replicas, status.ready_replicas) == (1, 0)
     assert next(c.status for c in status.conditions if c.type == "Ready") == "True"
 
 

@@ -37,6 +37,7 @@ OUTSIDE: dict[str, Any] = {
     "monitoring": {"tokenCounter": "tokens", "alertLabels": {"team": "a"}, "streaming": {"names": "VLLM"}},
     "service": {"sessionAffinity": "ClientIP"},
     "route": {"gateway": {"name": "models"}, "hostnames": ["a.example.com"]},
+    "canary": {"modelImage": {"reference": "r:2"}, "weight": 20},
     "networkPolicy": {},
     "disruption": {"maxUnavailable": 2},
 }

@@ -1,0 +1,116 @@
+"""The condition Canary: who gets the canary's part of the requests, or why nobody does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support import gen
+from support.observing import seen
+from triton_operator.api.status import Condition, ModelStatus, TritonModelStatus
+from triton_operator.decisions.canary import canary as groups_of
+from triton_operator.pods import Pod
+from triton_operator.status.canary import canary
+
+ROUTE = {"gateway": {"name": "models"}, "hostnames": ["a.example.com"]}
+CANARY: dict[str, Any] = {"modelImage": {"reference": "r:2"}, "weight": 20}
+ROUTED = Condition(type="Routed", status="True", reason="Accepted", message="m")
+NOW = "2026-01-01T00:00:00.000Z"
+DEPLOYMENT: dict[str, Any] = {"spec": {"replicas": 1}, "metadata": {}}
+
+
+def judge(
+    *pods: gen.Modifier,
+    others: int = 4,
+    routed: Condition | None = None,
+    weight: int = 20,
+    replicas: int = 1,
+    models: tuple[ModelStatus, ...] = (),
+    service: str = f"{gen.NAME}-canary",
+) -> Condition:
+    """Returns the condition with a canary that has one pod for each of these modifiers."""
+    model = gen.model(canary={**CANARY, "weight": weight}, **({"route": ROUTE} if routed else {}))
+    there = tuple(Pod(gen.pod(name=f"main-{n}")) for n in range(others))
+    routes = ({"kind": "Service", "metadata": {"name": service}},)
+    snapshot, *_ = seen(model, pods=there, routes=routes)
+    (group,) = groups_of(model, TritonModelStatus(), others)
+    mine = tuple(Pod(gen.pod(modifier, name=f"canary-{n}")) for n, modifier in enumerate(pods))
+    deployment = {**DEPLOYMENT, "spec": {"replicas": replicas}}
+    group = replace(group, deployment=deployment, pods=mine, template=gen.TEMPLATE)
+    said = canary(snapshot, (snapshot.main, group), ((), models), routed, NOW)
+    assert said is not None
+    return said
+
+
+def ready(_: Any) -> None:
+    """Changes nothing: a pod of the generator is ready."""
+
+
+def test_a_model_without_a_canary_has_no_such_condition() -> None:
+    snapshot, *_ = seen(gen.model())
+    assert canary(snapshot, snapshot.groups, [()], None, NOW) is None
+
+
+def test_says_what_the_gateway_sends_it() -> None:
+    said = judge(ready, gen.not_ready, routed=ROUTED, replicas=2)
+    assert (said.status, said.reason) == ("True", "Weighted")
+    assert said.message == (
+        "20 % of the requests through the Gateway go to the canary (1 of 2 servers is ready); clients of "
+        "http://detection.vision.svc:8000 get the other servers"
+    )
+
+
+def test_says_that_without_a_gateway_the_share_is_one_of_connections() -> None:
+    said = judge(ready)
+    assert (said.status, said.reason) == ("True", "ByServers")
+    assert said.message.startswith("about 20 % of the connections to http://detection.vision.svc:8000 go to the canary")
+    assert "it has 1 of 5 ready servers" in said.message
+    assert "50 % of the connections" in judge(ready, others=1).message
+
+
+@pytest.mark.parametrize("routed", [None, ROUTED])
+def test_weight_0_is_told(routed: Condition | None) -> None:
+    said = judge(ready, routed=routed, weight=0)
+    assert (said.status, said.reason) == ("True", "NoRequests")
+    assert said.message == "weight is 0, so the canary gets no requests; 1 of 1 server is ready"
+
+
+def test_a_route_that_no_gateway_has_accepted_sends_nothing() -> None:
+    waiting = ROUTED.model_copy(update={"status": "Unknown", "reason": "WaitingForGateway"})
+    said = judge(ready, routed=waiting)
+    assert (said.status, said.reason) == ("False", "RouteNotAccepted")
+    assert "see the condition Routed" in said.message
+
+
+def test_without_its_service_it_gets_nothing() -> None:
+    said = judge(ready, routed=ROUTED, service="other")
+    assert (said.status, said.reason) == ("False", "CanaryStarting")
+    assert said.message == "the canary gets no requests until it has a Service; 1 of 1 server is ready"
+
+
+def test_before_a_server_is_ready_it_gets_nothing() -> None:
+    assert (judge().status, judge().reason) == ("False", "CanaryStarting")
+    said = judge(gen.not_ready)
+    assert (said.status, said.reason) == ("False", "CanaryStarting")
+    assert said.message.startswith("the canary gets no requests yet: ")
+
+
+def test_a_server_that_does_not_start_is_told_with_its_reason() -> None:
+    said = judge(gen.waiting("fetch", "ErrImagePull", "no such tag"))
+    assert (said.status, said.reason) == ("False", "CanaryNotReady")
+    assert said.message.startswith("no server of the canary is ready: ")
+    assert "no such tag" in said.message
+    assert "group canary" not in said.message
+
+
+def test_a_model_that_does_not_load_is_told_with_tritons_words() -> None:
+    failed = ModelStatus(name="a", state="UNAVAILABLE", reason="no model.py", pods="0/1")
+    said = judge(gen.not_ready, models=(failed,))
+    assert (said.reason, said.message) == ("CanaryNotReady", "no server of the canary is ready: a: no model.py")
+
+
+def test_no_servers_are_told_while_the_others_are_scaled_to_0() -> None:
+    said = judge(others=0, replicas=0)
+    assert (said.status, said.reason) == ("False", "ScaledToZero")
