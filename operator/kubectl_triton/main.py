@@ -9,6 +9,7 @@ import click
 from triton_repository_check.text import one_line
 
 from .calibrate.command import calibrate
+from .canary import abort, promote
 from .explain.command import explain_alert
 from .models.commands import config, load, models, reload, unload
 from .render import render
@@ -39,9 +40,11 @@ def _printable(error: click.ClickException) -> str:
 def main() -> None:
     """Checks model repositories, renders TritonModels without a cluster, and shows their status.
 
-    Lists, loads and unloads the models of running servers, and measures what one server handles.
+    Lists, loads and unloads the models of running servers, measures what one server handles, and ends canaries.
     """
 
 
-for command in (validate, render, status, top, explain_alert, models, config, load, unload, reload, calibrate):
+for command in (
+    validate, render, status, top, explain_alert, models, config, load, unload, reload, calibrate, promote, abort,
+):  # fmt: skip
     main.add_command(command)
