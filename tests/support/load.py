@@ -31,26 +31,43 @@ class Load:
 
 
 @contextlib.contextmanager
-def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load") -> Iterator[Load]:
-    """Runs a pod that sends `rate` requests per second to `service` while the context lasts."""
+def load(
+    namespace: Namespace,
+    service: str,
+    rate: float = 40,
+    name: str = "load",
+    hosts: Mapping[str, list[str]] | None = None,
+) -> Iterator[Load]:
+    """Runs a pod that sends `rate` requests per second to `service` while the context lasts.
+
+    `hosts`: address → host names that it has in the pod.
+    """
     pod = f"{name}-{service}"
     load = Load({}, lambda: namespace.kubectl("logs", pod))
     command = ["python", "/client/load.py", service, str(rate)]
-    with client(namespace, pod, [_SCRIPT], command) as result:
+    with client(namespace, pod, [_SCRIPT], command, hosts) as result:
         yield load
     load.result |= result
     assert all(sum(counts["versions"].values()) for counts in load.result.values()), load.result
 
 
 @contextlib.contextmanager
-def client(namespace: Namespace, pod: str, scripts: Iterable[Path], command: list[str]) -> Iterator[Object]:
+def client(
+    namespace: Namespace,
+    pod: str,
+    scripts: Iterable[Path],
+    command: list[str],
+    hosts: Mapping[str, list[str]] | None = None,
+) -> Iterator[Object]:
     """Runs a pod with `scripts` in /client while the context lasts. Gives a dict for its result.
+
+    `hosts`: address → host names that it has in the pod.
 
     It prints `started` when it sends requests, ends when /tmp/stop exists, and prints its result as a line of JSON.
     """
     api, files = namespace.api, {script.name: script.read_text() for script in scripts}
     api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": files})
-    api.apply(client_pod(pod, namespace.cluster.client_image, command))
+    api.apply(client_pod(pod, namespace.cluster.client_image, command, hosts))
     result: Object = {}
     try:
         with evidence.on_failure(pod, evidence.of_pod(api, pod)):

@@ -1,0 +1,146 @@
+"""A canary behind a real Envoy Gateway: who gets which share of the requests, and that none fails."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.world import settings
+from support import gateway_cluster
+from support import load as loads
+from support.api import Object, condition, eventually
+from support.cluster import ROOT, Cluster, Namespace
+
+pytestmark = [pytest.mark.e2e, pytest.mark.installation]
+
+HOST = "echo.example.com"
+GATEWAY: Object = {
+    "apiVersion": "gateway.networking.k8s.io/v1",
+    "kind": "Gateway",
+    "metadata": {"name": "models"},
+    "spec": {
+        "gatewayClassName": "envoy",
+        "listeners": [
+            {"name": name, "port": port, "protocol": "HTTP"} for name, port in (("http", 8000), ("grpc", 8001))
+        ],
+    },
+}
+ROUTE: Object = {"gateway": {"name": "models"}, "hostnames": [HOST]}
+RATE, SECONDS = 80, 15
+Hosts = dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def hosts(cluster: Cluster, shared_namespace: Namespace) -> Iterator[Hosts]:
+    """Serves version 1 of `echo` behind a Gateway; returns its address and host name."""
+    namespace = shared_namespace
+    namespace.api.apply(namespace.model("echo", cluster.image(change="v1"), replicas=4, route=ROUTE))
+    with gateway_cluster.installed(cluster):
+        address = gateway_cluster.address(namespace, GATEWAY)
+        namespace.wait_until_complete("echo")
+        namespace.wait_for_condition("echo", "Routed", "True", "Accepted")
+        yield {address: [HOST]}
+
+
+def change(namespace: Namespace, canary: Object | None) -> None:
+    namespace.api.patch("TritonModel", "echo", {"spec": {"canary": canary}})
+
+
+def shares(namespace: Namespace, hosts: Hosts | None, service: str = HOST) -> tuple[dict[str, float], int]:
+    """Returns the share of the answers from each version, over both protocols, and the number of answers."""
+    with loads.load(namespace, service, RATE, "shares", hosts) as traffic:
+        time.sleep(SECONDS)
+    assert traffic.failures() == []
+    counts: dict[str, int] = {}
+    for protocol in traffic.result.values():
+        for version, count in protocol["versions"].items():
+            counts[version] = counts.get(version, 0) + count
+    total = sum(counts.values())
+    return {version: count / total for version, count in counts.items()}, total
+
+
+def bounds(share: float, number: int) -> Any:
+    """Returns what is within four standard deviations of the binomial distribution."""
+    return pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / number))
+
+
+def triton(namespace: Namespace, *arguments: str) -> str:
+    path = f"{ROOT / '.venv' / 'bin'}:{settings.search_path()}"
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(namespace.cluster.kubeconfig)}
+    command = ["kubectl", "triton", *arguments, "-n", namespace.name]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_requests_are_shared_by_weight_and_none_fails(
+    cluster: Cluster, shared_namespace: Namespace, hosts: Hosts
+) -> None:
+    namespace = shared_namespace
+    uids = {pod["metadata"]["uid"] for pod in namespace.pods("echo")}
+    with loads.load(namespace, HOST, 40, "all", hosts) as traffic:
+        change(namespace, {"modelImage": {"reference": cluster.image(change="v2")}, "weight": 20})
+        message = namespace.wait_for_condition("echo", "Canary", "True", "Weighted")
+        assert message.startswith("20 % of the requests through the Gateway go to the canary (1 of 1 server is ready)")
+        eventually(lambda: traffic.reaches("v2"), 60, traffic.log)
+        found, number = shares(namespace, hosts)
+        print(f"weight 20 %: {found} of {number} answers")
+        assert found["v2"] == bounds(0.2, number)
+        # Clients of the Service get the other servers only.
+        assert shares(namespace, None, "echo")[0] == {"v1": 1.0}
+        assert uids < {pod["metadata"]["uid"] for pod in namespace.pods("echo")}
+
+        # The operator is away while the weight changes.
+        cluster.kill_leader()
+        change(namespace, {"weight": 50})
+        cluster.wait_for_operator()
+        eventually(
+            lambda: "50 % of" in condition(namespace.api.get("TritonModel", "echo"), "Canary").get("message", ""),
+            120, "the new weight",
+        )  # fmt: skip
+        namespace.wait_until_complete("echo")
+        found, number = shares(namespace, hosts)
+        print(f"weight 50 %: {found} of {number} answers")
+        assert found["v2"] == bounds(0.5, number)
+
+        # The end.
+        triton(namespace, "abort", "echo")
+        eventually(lambda: {pod["metadata"]["uid"] for pod in namespace.pods("echo")} == uids, 120, "the canary's end")
+        assert shares(namespace, hosts)[0] == {"v1": 1.0}
+    assert traffic.failures() == []
+
+
+def test_a_canary_becomes_the_spec_without_a_failed_request(
+    cluster: Cluster, shared_namespace: Namespace, hosts: Hosts
+) -> None:
+    namespace = shared_namespace
+    image = cluster.image(change="v3")
+    with loads.load(namespace, HOST, 40, "promoted", hosts) as traffic:
+        change(namespace, {"modelImage": {"reference": image}})
+        namespace.wait_for_condition("echo", "Canary", "True", "Weighted")
+        assert "the canary is the spec now" in triton(namespace, "promote", "echo")
+        model = namespace.wait_until_complete("echo")
+        assert model["spec"]["modelImage"]["reference"] == image
+        assert "canary" not in model["spec"]
+        eventually(lambda: len(namespace.pods("echo")) == 4, 120, "the end of the other servers")
+        assert shares(namespace, hosts)[0] == {"v3": 1.0}
+    assert traffic.failures() == []
+
+
+def test_a_canary_that_does_not_load_gets_no_request(
+    cluster: Cluster, shared_namespace: Namespace, hosts: Hosts
+) -> None:
+    namespace = shared_namespace
+    before = set(shares(namespace, hosts)[0])
+    with loads.load(namespace, HOST, 40, "broken", hosts) as traffic:
+        change(namespace, {"modelImage": {"reference": cluster.image(change="raises")}, "weight": 100})
+        message = namespace.wait_for_condition("echo", "Canary", "False", "CanaryNotReady")
+        assert "the weights are from Tuesday" in message
+        change(namespace, None)
+        namespace.wait_until_complete("echo")
+    assert traffic.failures() == []
+    assert set(traffic.result["http"]["versions"]) == before
