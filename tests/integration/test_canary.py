@@ -19,7 +19,6 @@ from support.people import apply_folder, make
 from support.workload import ENTRY
 from support.workload_scene import SOON, Scene, index
 from triton_operator.api import names
-from triton_operator.render.envoy_gateway import CONTROLLER
 
 pytestmark = pytest.mark.integration
 
@@ -81,26 +80,11 @@ def change(scene: Scene, **fields: object) -> None:
     scene.api.patch("TritonModel", FIRST, {"spec": fields})
 
 
-def accept(scene: Scene) -> None:
-    """Writes the status as Envoy Gateway does."""
-    said = {
-        "type": "Accepted", "status": "True", "reason": "Accepted", "message": "m",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
-    reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", **ROUTE["gateway"]}
-    for kind, field, which in (
-        ("HTTPRoute", "parents", "parentRef"), ("BackendTrafficPolicy", "ancestors", "ancestorRef"),
-    ):  # fmt: skip
-        eventually(lambda k=kind: scene.api.find(k, FIRST), SOON)
-        entry = {"controllerName": CONTROLLER, which: reference, "conditions": [said]}
-        scene.api.patch(kind, FIRST, {"status": {field: [entry]}}, "status")
-
-
 def test_a_canary_behind_a_gateway_begins_changes_and_ends(plane: ControlPlane, scene: Scene) -> None:
     with scene.operator() as operator:
         log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
         make(scene.api, **SPEC, route=ROUTE)
-        accept(scene)
+        scene.accept_routes(ROUTE["gateway"])
         scene.complete(3, operator)
         first = scene.uids()
         assert weights(scene) == {FIRST: 1}
@@ -210,7 +194,7 @@ def test_a_canary_alone_is_not_ready(scene: Scene) -> None:
     with scene.operator() as operator:
         log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
         make(scene.api, **SPEC, route=ROUTE)
-        accept(scene)
+        scene.accept_routes(ROUTE["gateway"])
         scene.complete(3, operator)
         change(scene, canary=WANTED)
         scene.complete(4, operator)
@@ -228,7 +212,7 @@ def test_a_canary_is_promoted(scene: Scene) -> None:
     with scene.operator() as operator:
         log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
         make(scene.api, **SPEC, route=ROUTE)
-        accept(scene)
+        scene.accept_routes(ROUTE["gateway"])
         scene.complete(3, operator)
         models = [{"name": ENTRY, "config": {"max_batch_size": 4}}]
         change(scene, canary={**WANTED, "server": {"image": "triton:next"}, "models": models})
@@ -257,7 +241,7 @@ def test_a_canary_that_does_not_start_is_told_while_the_others_serve(scene: Scen
     with scene.operator() as operator:
         log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
         make(scene.api, **SPEC, route=ROUTE)
-        accept(scene)
+        scene.accept_routes(ROUTE["gateway"])
         scene.complete(3, operator)
         first = scene.uids()
         scene.kubelet.statuses[CANARY] = gen.pod(failed, gen.not_ready, gen.put("status.podIP", ""))["status"]

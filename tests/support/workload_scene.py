@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from triton_operator.api import names
+from triton_operator.render.envoy_gateway import CONTROLLER
 
 from . import gen, operator_process
 from .api import Api, Object, condition, eventually
@@ -62,6 +63,20 @@ class Scene:
 
     def image(self, deployment: str) -> str:
         return str(self.api.get("Deployment", deployment)["spec"]["template"]["spec"]["initContainers"])
+
+    def accept_routes(self, gateway: Object) -> None:
+        """Writes the status of the routes as Envoy Gateway does."""
+        said = {
+            "type": "Accepted", "status": "True", "reason": "Accepted", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+        reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", **gateway}
+        for kind, field, which in (
+            ("HTTPRoute", "parents", "parentRef"), ("BackendTrafficPolicy", "ancestors", "ancestorRef"),
+        ):  # fmt: skip
+            eventually(lambda k=kind: self.api.find(k, gen.NAME), SOON)
+            entry = {"controllerName": CONTROLLER, which: reference, "conditions": [said]}
+            self.api.patch(kind, gen.NAME, {"status": {field: [entry]}}, "status")
 
     def complete(self, servers: int, operator: Operator) -> Object:
         """Waits until so many servers of all groups run the current spec, and returns the status."""
