@@ -110,9 +110,15 @@ def floods(connection: socket.socket, over: threading.Event) -> None:
 
 def answers(body: bytes, status: str = "200 OK") -> Behaviour:
     """Always sends this response."""
+    return answers_with(lambda: body, status)
+
+
+def answers_with(read: Callable[[], bytes], status: str = "200 OK") -> Behaviour:
+    """Sends what `read` returns at that moment."""
 
     def behave(connection: socket.socket, _: threading.Event) -> None:
         _request(connection)
+        body = read()
         head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
 
