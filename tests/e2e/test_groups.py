@@ -67,7 +67,8 @@ def test_a_second_group_serves_and_ends_without_a_failed_request(
 
     def serves(servers: int) -> bool:
         status = namespace.wait_until_complete("echo")["status"]
-        return bool(status["readyReplicas"] == status["replicas"] == len(namespace.pods("echo")) == servers)
+        own = len(in_group(namespace, ""))
+        return bool(status["readyReplicas"] == status["replicas"] == own and len(namespace.pods("echo")) == servers)
 
     with load("echo") as traffic:
         annotate(cluster.image(change="v2"))
