@@ -88,11 +88,15 @@ class RunningServer:
 
 @dataclass(frozen=True)
 class Counters:
-    """Requests of one model on one server: served and failed since the start, and waiting now."""
+    """Requests of one model on one server: served and failed since the start, and waiting now.
+
+    `microseconds`: the sum of the times of those that were served.
+    """
 
     success: float = 0.0
     failure: float = 0.0
     pending: float = 0.0
+    microseconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,9 @@ class ServerCounters:
 class Sample:
     """The entrypoint's requests that a server has answered or failed since its start, and the ones that wait.
 
-    `at`: seconds of a monotonic clock. `tokens`, `streams`, `cache`: as in ServerCounters.
+    - `at`: seconds of a monotonic clock.
+    - `tokens`, `streams`, `cache`: as in ServerCounters.
+    - `failed`: how many of the requests failed. `seconds`: the sum of the times of the others.
     """
 
     at: float
@@ -124,6 +130,8 @@ class Sample:
     tokens: float = 0.0
     streams: float = 0.0
     cache: float = 0.0
+    failed: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

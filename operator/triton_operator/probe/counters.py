@@ -26,6 +26,7 @@ _FIELDS = {
     "nv_inference_request_success": "success",
     "nv_inference_request_failure": "failure",
     "nv_inference_pending_request_count": "pending",
+    "nv_inference_request_duration_us": "microseconds",
 }
 _NAME, _TEXT = "[a-zA-Z_][a-zA-Z0-9_]*", r'(?:[^"\\]|\\.)*'
 _LINE = re.compile(rf'(?:\{{((?:{_NAME}="{_TEXT}"(?:, *)?)*)\}})? +(\S+)(?: +-?[0-9]+)? *')

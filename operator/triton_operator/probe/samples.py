@@ -7,6 +7,7 @@ from collections import deque
 
 from triton_operator.api.servers import Counters, History, Sample, ServerCounters, Subject
 
+_MICROSECONDS = 1e6
 _TOLERANCE = 1.1
 """That of the recording rules, which compare the same rates (render/rules/recording.py)."""
 _EXECUTING = 32
@@ -16,8 +17,9 @@ _EXECUTING = 32
 class Samples:
     """The samples of one server, at most `length`. Not thread-safe.
 
-    Each sample is one array of numbers, because many servers have many samples: the time, the entrypoint's successes
-    and failures, tokens, streams, cache, and then the successes and waiting requests of each model with a queue.
+    Each sample is one array of numbers, because many servers have many samples: the time, the entrypoint's successes,
+    failures and microseconds, tokens, streams, cache, and then the successes and waiting requests of each model with a
+    queue.
     """
 
     def __init__(self, subject: Subject, length: int) -> None:
@@ -29,7 +31,8 @@ class Samples:
         """Adds the counters that were read `at` this time, and forgets those from more than `seconds` before."""
         models, none = counters.models, Counters()
         entry = models.get(self._subject.entrypoint, none)
-        sample = array("d", (at, entry.success, entry.failure, counters.tokens, counters.streams, counters.cache))
+        sample = array("d", (at, entry.success, entry.failure, entry.microseconds))
+        sample.extend((counters.tokens, counters.streams, counters.cache))
         for name in self._queues:
             queue = models.get(name, none)
             sample.extend((queue.success, queue.pending))
@@ -42,8 +45,17 @@ class Samples:
         own = self._own_queues()
         per_request = self._subject.failures_per_request
         return tuple(
-            Sample(at, success + failure / per_request, sum(numbers[2 * n + 1] for n in own), tokens, streams, cache)
-            for at, success, failure, tokens, streams, cache, *numbers in self._arrays
+            Sample(
+                at,
+                success + failure / per_request,
+                sum(numbers[2 * n + 1] for n in own),
+                tokens,
+                streams,
+                cache,
+                failure / per_request,
+                microseconds / _MICROSECONDS,
+            )
+            for at, success, failure, microseconds, tokens, streams, cache, *numbers in self._arrays
         )
 
     def _own_queues(self) -> list[int]:
@@ -55,7 +67,7 @@ class Samples:
         if not self._subject.steps or not self._arrays:
             return list(range(len(self._queues)))
         first, last = self._arrays[0], self._arrays[-1]
-        _, success, failure, _, _, _, *grown = (after - before for before, after in zip(first, last, strict=True))
+        _, success, failure, _, _, _, _, *grown = (after - before for before, after in zip(first, last, strict=True))
         queued = [max(0.0, waiting) for waiting in grown[1::2]]
         requests = success + failure / self._subject.failures_per_request + sum(queued)
         return [

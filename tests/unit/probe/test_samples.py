@@ -19,8 +19,8 @@ def waiting(subject: Subject, *seen: dict[str, Counters]) -> list[float]:
 
 
 def test_counts_the_requests_of_the_entrypoint() -> None:
-    counters = ServerCounters({"m": Counters(100, 20, 3), "other": Counters(7, 7, 7)}, 9, 4, 0.5)
-    for name, sample in (("m", Sample(1, 120, 3, 9, 4, 0.5)), ("missing", Sample(1, 0, 0, 9, 4, 0.5))):
+    counters = ServerCounters({"m": Counters(100, 20, 3, 5e6), "other": Counters(7, 7, 7)}, 9, 4, 0.5)
+    for name, sample in (("m", Sample(1, 120, 3, 9, 4, 0.5, 20, 5)), ("missing", Sample(1, 0, 0, 9, 4, 0.5))):
         samples = Samples(Subject(name), 2)
         samples.add(1, counters, 60)
         assert samples.history() == (sample,)
@@ -29,7 +29,7 @@ def test_counts_the_requests_of_the_entrypoint() -> None:
 def test_of_an_ensemble_failures_count_half_and_its_steps_have_the_queue() -> None:
     samples = Samples(ENSEMBLE, 2)
     samples.add(1, ServerCounters({"m": Counters(100, 20, 0), "first": Counters(100, 10, 5)}), 60)
-    assert samples.history() == (Sample(1, 110, 5),)
+    assert samples.history() == (Sample(1, 110, 5, failed=10),)
 
 
 def test_keeps_the_newest_samples_of_the_last_seconds() -> None:
