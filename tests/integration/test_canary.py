@@ -258,3 +258,21 @@ def test_a_canary_that_does_not_start_is_told_while_the_others_serve(scene: Scen
         eventually(lambda: weights(scene) == {FIRST: 80, CANARY: 20}, SOON, log)
         scene.complete(4, operator)
         assert scene.uids() == first
+
+
+def test_a_canary_without_the_entrypoint_gets_no_request(scene: Scene) -> None:
+    """Its servers are ready, because all that they have is loaded. Clients would get errors that no counter has."""
+    with scene.operator() as operator:
+        log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
+        make(scene.api, **SPEC, route=ROUTE)
+        scene.accept_routes(ROUTE["gateway"])
+        scene.complete(3, operator)
+        other = gen.checked(gen.report("other", entrypoint="other"))
+        scene.kubelet.statuses[CANARY] = gen.pod(other, gen.put("status.podIP", ""))["status"]
+        change(scene, canary=WANTED)
+        eventually(lambda: scene.condition("Canary") == ("False", "CanaryLacksEntrypoint"), SOON, log)
+        assert weights(scene) == {FIRST: 100, CANARY: 0}
+
+        change(scene, route=None)
+        eventually(lambda: scene.api.find("HTTPRoute", FIRST) is None, SOON, log)
+        assert selects(scene) == {""}

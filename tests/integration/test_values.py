@@ -153,6 +153,7 @@ RULES = [
     spec("networkPolicy: {egress: [{ports: [{port: web, endPort: 9}]}]}"),
     spec("route: {gateway: {name: a}, hostnames: [a.example.com], grpc: {}}"),
     spec("canary: {weight: 5}"),
+    spec("canary: {modelImage: {reference: r}, weight: 5, steps: [1, 5]}"),
     spec("canary: {modelImage: {reference: r}, weight: 60}"),
     spec("canary: {modelImage: {reference: r}}\n  "
          "route: {gateway: {name: a}, hostnames: [a.example.com], hashHeader: x-sequence}"),
@@ -175,7 +176,8 @@ ACCEPTED = [
     spec("networkPolicy: {clients: [{podSelector: {}, namespaceSelector: {}}], "
          "egress: [{ports: [{port: 9, endPort: 90}]}]}"),
     spec("route: {gateway: {name: a}, hostnames: ['*.example.com'], grpc: {listener: grpc}, hashHeader: x-sequence}"),
-    spec("canary: {modelImage: {reference: r}, server: {image: s}, models: [{name: a, config: {}}], weight: 50}"),
+    spec("canary: {modelImage: {reference: r}, server: {image: s}, models: [{name: a, config: {}}], weight: 50, "
+         "steps: [20, 5], gate: {stepSeconds: 60, minRequests: 1000, maxSlowdownPercent: 10}}"),
     spec("canary: {models: []}\n  server: {args: [--model-config-name=x]}"),
     spec("canary: {server: {image: s}, weight: 100}\n  route: {gateway: {name: a}, hostnames: [a.example.com]}"),
     spec("commonMetadata: {labels: {cost-centre: a, example.com/b: c}}"),

@@ -317,6 +317,8 @@ def lawful(spec: Json) -> Json:
         result.pop("canary", None)
     elif not route:
         canary["weight"] = min(canary.get("weight", 0), 50)
+    if "steps" in canary:
+        canary["steps"] = [step for step in canary["steps"] if step < canary.get("weight", 10)]
     rollout = result.get("rollout", {})
     if {str(rollout.get(k)) for k in ("maxSurge", "maxUnavailable")} <= {"0", "0%"}:
         rollout.pop("maxSurge", None)

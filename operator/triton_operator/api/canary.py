@@ -27,6 +27,17 @@ class CanaryServer(Base):
     """Image of the Triton server."""
 
 
+class Gate(Base):
+    """When a canary is good, and when it is worse than the other servers."""
+
+    step_seconds: Annotated[int, Field(ge=10, le=604800)] = 300
+    """How long it gets the weight of a step before it may be good, in seconds."""
+    min_requests: Annotated[int, Field(ge=1, le=10_000_000)] = 100
+    """How many requests it, and also the other servers together, answer in that time at least."""
+    max_slowdown_percent: Annotated[int, Field(ge=10, le=10_000)] = 25
+    """By how many percent its requests may take longer than those of the other servers."""
+
+
 class Canary(Base):
     """Further servers with another model image, server image or configuration, which get a part of the requests.
 
@@ -37,7 +48,11 @@ class Canary(Base):
         rule(
             "has(self.modelImage) || has(self.server) || has(self.models)",
             "canary differs from the other servers in nothing: set modelImage, server or models, or remove canary",
-        )
+        ),
+        rule(
+            "!has(self.steps) || self.steps.all(step, step < self.weight)",
+            "steps are the weights before canary.weight: each must be less than weight",
+        ),
     )
 
     model_image: CanaryModelImage | None = None
@@ -51,3 +66,14 @@ class Canary(Base):
     chooses for each request, and the Service has the other servers only. Without it, the Service has all servers, and
     the canary as many as come near this share of the connections: at most 50. 0: the canary runs and gets no
     requests."""
+    steps: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=20)] = []
+    """Smaller weights that it gets first, in ascending order, such as 5, 20. It gets the next one, and at last weight,
+    when it is good. Default: none."""
+    gate: Gate = Gate()
+    """How it is judged. A canary that is worse than the other servers gets no requests any more until spec.canary, or
+    what its servers have of the rest of the spec, changes."""
+
+    @property
+    def weights(self) -> list[int]:
+        """The weights that it gets one after the other."""
+        return [*sorted({step for step in self.steps if step < self.weight}), self.weight]

@@ -144,6 +144,28 @@ class CalibrationStatus(Base):
     """The result as a sentence, and what has changed since."""
 
 
+UNDECIDED, GOOD, WORSE = "Undecided", "Good", "Worse"
+"""Verdicts about a canary."""
+
+
+class CanaryStatus(Base):
+    """How far the canary has come, and what was found of it."""
+
+    tried: Text
+    """Identifies the canary's servers and its steps. Other servers begin at the first step."""
+    weight: Annotated[int, Field(ge=0, le=100)]
+    """The percentage of the requests that it should get now: a step, or spec.canary.weight; 0 if it is worse."""
+    step: Text
+    """The step that it has reached, of all, e.g. 2/3."""
+    since: Timestamp | None = None
+    """Since when it gets this weight, or when it was found to be worse."""
+    verdict: Literal["Undecided", "Good", "Worse"] = "Undecided"
+    """Undecided: not enough is known at this step. Good: it is as good as the other servers with spec.canary.weight.
+    Worse: it fails more often, is slower, or ends, and gets no requests until spec.canary changes."""
+    message: Text = ""
+    """What the last verdict, also that of an earlier step, was found from."""
+
+
 SERVER_FAILS, SERVER_HANGS = "ServerFails", "ServerHangs"
 GPU_NOT_USED = "GPUNotUsed"
 SERVER_FAULTS = frozenset({SERVER_FAILS, SERVER_HANGS, GPU_NOT_USED})
@@ -196,6 +218,8 @@ class TritonModelStatus(Base):
     """The limit in requests per second for all versions of the model."""
     autoscaling: AutoscalingStatus | None = None
     """The decision of the engine Direct (spec.autoscaling.engine)."""
+    canary: CanaryStatus | None = None
+    """How far the canary has come (spec.canary)."""
     calibration: CalibrationStatus | None = None
     """What one server handles, as measured."""
     last_repair: RepairStatus | None = None

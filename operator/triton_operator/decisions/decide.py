@@ -14,13 +14,14 @@ from triton_operator.api.kinds import NewerField
 from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import Compared, Identity, identity, is_template_of, plan
 from triton_operator.pods.group import Group, deployment_of, template_of
-from triton_operator.render import Facts, children, choose, newer_fields, render
+from triton_operator.render import Facts, children, choose, newer_fields, render, template_hash
 from triton_operator.render.facts import KeptTemplate
 from triton_operator.scaling import ScaleDecision
 
 from . import load_models
 from .canary import with_shares
 from .contests import Contested, hold_back
+from .gate import judge
 from .memory import Memory
 from .repair import NO_REPAIR, Repair, look, repair
 from .scale import decide_scale, wake_up
@@ -98,7 +99,10 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     load = load_models.combined([chosen.load for chosen in groups])
     scaling = decide_scale(snapshot, groups[0].facts, memory.scaling, elapsed)
     facts = replace(groups[0].facts, prometheus=scaling.known.prometheus, autoscaler_floor=scaling.known.floor)
-    facts = with_shares(facts, snapshot.groups, snapshot.ending, snapshot.children)
+    seen = [_with_next_template(chosen) if chosen.group.name == names.CANARY else chosen.group for chosen in groups]
+    judged = judge(snapshot, seen, memory.canary, elapsed)
+    weight = judged.progress.weight if judged else None
+    facts = with_shares(facts, seen, snapshot.ending, snapshot.children, weight)
     groups = (replace(groups[0], facts=facts), *groups[1:])
     rendered = render(snapshot.model, facts, [(chosen.group.model, chosen.facts) for chosen in groups[1:]])
     known = [newer_fields.without_lacking(children.of(obj), obj, facts.cluster.lacks) for obj in rendered]
@@ -123,6 +127,7 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
             memory,
             rollout=load_models.replace_servers(snapshot.model, load) or memory.rollout,
             scaling=scaling.state,
+            canary=judged,
             silent=silent,
             unchanged=unchanged,
             contests=contested.contests,
@@ -152,6 +157,11 @@ def _facts(snapshot: Snapshot, group: Group, *, replace_servers: bool = False) -
         # The last known number of servers is that of another group.
         defaults = replace(defaults, group=group.name, replicas=1)
     return choose(group.model, group.deployment, defaults, agrees=is_template_of, replace_servers=replace_servers)
+
+
+def _with_next_template(chosen: ChosenGroup) -> Group:
+    """Returns the group with the pod template that it will have."""
+    return replace(chosen.group, template=template_hash(chosen.group.model, chosen.facts))
 
 
 def _with_template(group: Group, desired: Iterable[Object]) -> Group:

@@ -17,8 +17,10 @@ def first_objects(model: TritonModel, facts: Facts) -> list[Object]:
     """Returns the objects that the operator creates for a new TritonModel, in the order in which it applies them."""
     chosen = choose(model, None, facts)
     main, *others = groups.wanted(model, TritonModelStatus(), chosen.replicas)
+    canary = model.spec.canary
+    weight = None if canary is None else canary.weights[0]
     return render(
         model,
-        with_shares(chosen, [main, *others], (), ()),
+        with_shares(chosen, [main, *others], (), (), weight),
         [(group.model, choose(group.model, None, replace(facts, group=group.name, replicas=1))) for group in others],
     )

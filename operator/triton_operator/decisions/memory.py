@@ -11,6 +11,7 @@ from triton_operator.plan import Applied, Compared, Identity
 from triton_operator.pods import Problem
 
 from .contests import Contest, Place
+from .gate import Judged
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Memory:
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
     - `scaling`: what the engine remembers; None before its first decision.
+    - `canary`: what is known of the canary; None without one.
     - `rollout`: why a change of spec.server.loadModels replaces the servers, "" if it doesn't.
     - `generation`: the generation of the spec that was last reconciled; 0 before the first reconcile. `pods_spec`: the
       hash of its fields that concern pods.
@@ -55,6 +57,7 @@ class Memory:
     due: datetime | None = None
     pending: datetime | None = None
     scaling: object | None = None
+    canary: Judged | None = None
     rollout: str = ""
     generation: int = 0
     pods_spec: str = ""

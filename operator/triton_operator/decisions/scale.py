@@ -15,7 +15,7 @@ from .steps import WakeUp
 def scaled(snapshot: Snapshot, facts: Facts) -> Scaled:
     """Returns the TritonModel as its engine sees it. `facts`: those of the group that every TritonModel has."""
     objects = {scaler.kind: snapshot.child(scaler.kind) for scaler in engines.SCALERS}
-    main = snapshot.main
+    main, engine = snapshot.main, engines.of(snapshot.model)
     return Scaled(
         model=snapshot.model,
         known=known(facts),
@@ -24,7 +24,7 @@ def scaled(snapshot: Snapshot, facts: Facts) -> Scaled:
         limits=facts.thresholds,
         is_ready=any(pod.is_ready for pod in snapshot.pods),
         rolls_out=len(main.living) > len(main.current),
-        histories=snapshot.histories,
+        histories=None if engine is None or engine.counts is None else snapshot.histories_of(main),
     )
 
 

@@ -58,7 +58,7 @@ class Snapshot:
     - `installed`: the cluster's monitoring; None without, or where spec.monitoring doesn't want it.
     - `answer`: the last answer of the Prometheus that scrapes the servers; None without one.
     - `servers`: the last answers of the servers.
-    - `histories`: the servers' counters, by pod; None if the engine reads none.
+    - `histories`: the servers' counters, by pod; None if neither the engine nor the gate of a canary reads any.
     - `changes`: uid of a server → what has become of the change of its models.
     - `time`: the time of the snapshot, by this machine's clock.
     - `refused_if_new`: what is wrong with the spec with which the servers run, as words; "" if nothing is.
@@ -91,6 +91,12 @@ class Snapshot:
     def pods(self) -> tuple[Pod, ...]:
         """The pods of all groups, and those that end."""
         return (*(pod for group in self.groups for pod in group.pods), *self.ending)
+
+    def histories_of(self, group: Group) -> Mapping[str, History] | None:
+        """Returns the counters of the servers of this group, by pod; None if none are read."""
+        if self.histories is None:
+            return None
+        return {pod.name: self.histories[pod.name] for pod in group.living if pod.name in self.histories}
 
     def child(self, kind: Kind) -> Object | None:
         """Returns the first child of this kind; None if there is none."""

@@ -10,13 +10,14 @@ from typing import Any
 from triton_operator import engines
 from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
-from triton_operator.api.series import series_by_threshold
+from triton_operator.api.series import FAILURES_PER_REQUEST, series_by_threshold
 from triton_operator.api.servers import ChangeOutcome, Index, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.store import Store
 from triton_operator.decisions import groups
+from triton_operator.decisions.canary import is_judged
 from triton_operator.decisions.snapshot import Cluster, Snapshot, find_kind
 from triton_operator.plan import is_orphan
 from triton_operator.pods import Pod, Problem
@@ -90,7 +91,8 @@ class SnapshotReader:
             gpu_models={server.uid: pod.gpu_models for pod, server in started},
             readiness=_readiness(found),
         )
-        subject = _subject(found[0], owned, facts, before, servers.indexes)
+        counted = found if is_judged(model, before) else found[:1]
+        subject = _subject(found[0], owned, facts, before, servers.indexes, judged=len(counted) > 1)
         if subject is None:
             self._prober.loads.forget(key)
         return Snapshot(
@@ -107,7 +109,7 @@ class SnapshotReader:
             installed=installed,
             answer=self._answer(model, url),
             servers=servers,
-            histories=self._prober.loads.track(key, _serving(found[0]), subject) if subject else None,
+            histories=self._prober.loads.track(key, _serving(counted), subject) if subject else None,
             changes=changes,
             time=self._clock(),
         )
@@ -208,21 +210,26 @@ def _subject(
     facts: Facts,
     before: TritonModelStatus,
     indexes: Mapping[str, Index],
+    *,
+    judged: bool,
 ) -> Subject | None:
-    """Returns what the engine counts; None if it reads no counters, and until there is something to scale.
+    """Returns what the engine, or the gate of a canary, counts; None if neither does, or there is nothing to count yet.
 
-    `indexes`: the last answers of the servers, because the status doesn't have all models.
+    - `indexes`: the last answers of the servers, because the status doesn't have all models.
+    - `judged`: whether there is a canary to judge.
     """
     engine = engines.of(main.model)
-    if engine is None or engine.counts is None or not (main.deployment and facts.entrypoint):
+    scales = engine is not None and engine.counts and find_kind(owned, engine.scaler.kind) is not None
+    counts = engine.counts if engine is not None and scales else None
+    if not (counts or judged) or main.deployment is None or not facts.entrypoint:
         return None
-    if find_kind(owned, engine.scaler.kind) is None:
-        return None
-    if not facts.ensemble:
-        return engine.counts(main.model, facts.entrypoint, None)
-    reported = (entry.name for index in indexes.values() for entry in index)
-    steps = {*reported, *(state.name for state in before.models)} - {facts.entrypoint}
-    return engine.counts(main.model, facts.entrypoint, steps)
+    steps = None
+    if facts.ensemble:
+        reported = (entry.name for index in indexes.values() for entry in index)
+        steps = {*reported, *(state.name for state in before.models)} - {facts.entrypoint}
+    if counts:
+        return counts(main.model, facts.entrypoint, steps)
+    return Subject(facts.entrypoint, frozenset(steps or ()), FAILURES_PER_REQUEST if facts.ensemble else 1)
 
 
 def _readiness(those: Iterable[Group]) -> dict[str, str]:
@@ -239,6 +246,6 @@ def _readiness(those: Iterable[Group]) -> dict[str, str]:
     }
 
 
-def _serving(group: Group) -> list[RunningServer]:
+def _serving(those: Iterable[Group]) -> list[RunningServer]:
     """Returns the ready servers. One that is starting counts the requests of its warm-up."""
-    return [server for pod in group.pods if pod.is_ready and (server := pod.server)]
+    return [server for group in those for pod in group.pods if pod.is_ready and (server := pod.server)]

@@ -63,6 +63,9 @@ class Reporter:
         if (result := current_status(answer)) != status:
             memory = replace(memory, merged=(status, result))
         outcome.states.add(state(answer))
+        if status.canary != snapshot.before.canary:
+            # The number of its servers follows from the status.
+            outcome.reconcile_after(0)
         if _reconcile_triggers(answer) != _reconcile_triggers(snapshot.raw):
             # The spec changed meanwhile. Our own answer contains that, so its event will be ignored.
             outcome.reconcile_after(0)

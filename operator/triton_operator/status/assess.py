@@ -73,6 +73,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     answering = ready if facts.serves_all else [p for p in groups[0].living if p.is_ready]
     limits = thresholds.states(snapshot.requested, before.thresholds, now)
     accepted = routed(snapshot, decision, writes)
+    tried = memory.canary.progress if memory.canary else None
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
         # A write that is refused is seldom why the servers that are there don't answer.
@@ -88,7 +89,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         counting.with_uncounted_entrypoint(autoscaler_active(snapshot, decision, writes), snapshot, facts, entrypoint),
         counting.with_uncounted_models(monitoring_available(snapshot, writes, models), snapshot, entrypoint),
         accepted,
-        canary(snapshot, groups, [redacted(model, states) for states, _ in reported], accepted, now),
+        canary(snapshot, groups, [redacted(model, states) for states, _ in reported], accepted, tried, now),
     ]
     noted = [with_notes(c, snapshot, decision, writes) for c in conditions if c]
     digests = sorted({p.model_digest for p in main.current} - {""})
@@ -108,6 +109,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         autoscaling=last_scale(decision.scale, before.autoscaling, now),
+        canary=tried,
         calibration=_calibration(model, main),
         last_repair=last_repair(living, before.last_repair, memory.evicted, now[:19] + "Z"),
         evictions=[*before.evictions, memory.evicted.time][-MAX_EVICTIONS:] if memory.evicted else before.evictions,

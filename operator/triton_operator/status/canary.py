@@ -1,11 +1,13 @@
-"""The condition Canary: whether the canary gets its part of the requests."""
+"""The condition Canary: whether the canary gets its part of the requests, and what was found of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from triton_operator.api import kinds, names
-from triton_operator.api.status import CANARY, Condition, ModelStatus
+from triton_operator.api.canary import Canary
+from triton_operator.api.status import CANARY, GOOD, WORSE, CanaryStatus, Condition, ModelStatus
+from triton_operator.decisions.canary import lacks, next_weight, share
 from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.pods.group import Group
 from triton_operator.pods.problems import step_of
@@ -14,37 +16,57 @@ from triton_operator.render import endpoint
 from .conditions import condition
 from .pods_problem import pods_problem
 
+CANARY_WORSE = "CanaryWorse"
+
+
+def why_worse(progress: CanaryStatus) -> str:
+    """Returns why a canary gets no requests any more, and what to do."""
+    return (
+        f"the canary gets no requests since {progress.since}, because it was worse {progress.message}. To try again "
+        "change spec.canary; to end it run kubectl triton abort"
+    )
+
 
 def canary(
     snapshot: Snapshot,
     groups: Sequence[Group],
     models: Sequence[Sequence[ModelStatus]],
     routed: Condition | None,
+    progress: CanaryStatus | None,
     now: str,
 ) -> Condition | None:
     """Canary: whether the canary gets its part of the requests; None without one.
 
-    `groups`: with the desired pod templates. `models`: those of each group. `routed`: the condition Routed.
+    `groups`: with the desired pod templates. `models`: those of each group. `routed`: the condition Routed. `progress`:
+    how far it has come.
     """
     wanted = snapshot.model.spec.canary
     own, its_models = next(
         (both for both in zip(groups, models, strict=True) if both[0].name == names.CANARY), (None, ())
     )
-    if wanted is None or own is None:
+    if wanted is None or own is None or progress is None:
         return None
-    ready, others = (sum(pod.is_ready for pod in group.living) for group in (own, snapshot.main))
-    if not ready:
+    if progress.verdict == WORSE:
+        return condition(CANARY, "False", CANARY_WORSE, why_worse(progress))
+    if lacks(snapshot.facts.entrypoint, own.living):
+        return condition(
+            CANARY, "False", "CanaryLacksEntrypoint",
+            f"the canary gets no requests, because its repository has no model {snapshot.facts.entrypoint}, which "
+            "clients call",
+        )  # fmt: skip
+    ready, others = (sum(pod.is_ready for pod in pods) for pods in (own.current, snapshot.main.living))
+    if not ready or len(own.current) < len(own.living):
         return _not_ready(own, its_models, now)
     servers = f"{ready} of {own.desired} server{_s(own.desired)} {'is' if ready == 1 else 'are'} ready"
     if not wanted.weight:
         return condition(CANARY, "True", "NoRequests", f"weight is 0, so the canary gets no requests; {servers}")
     if routed is None:
-        share = 100 * ready / (ready + others)
+        part = 100 * ready / (ready + others)
         return condition(
             CANARY, "True", "ByServers",
-            f"about {share:.0f} % of the connections to {endpoint(snapshot.model)} go to the canary, because it has "
-            f"{ready} of {ready + others} ready servers; weight is {wanted.weight} %. A Gateway (spec.route) would "
-            "choose for each request",
+            f"about {part:.0f} % of the connections to {endpoint(snapshot.model)} go to the canary, because it has "
+            f"{ready} of {ready + others} ready servers; weight is {progress.weight} %. A Gateway (spec.route) would "
+            f"choose for each request. {_verdict(wanted, progress)}",
         )  # fmt: skip
     if snapshot.child_named(kinds.SERVICE, names.deployment(snapshot.model.name, names.CANARY)) is None:
         return condition(
@@ -56,11 +78,26 @@ def canary(
             "no Gateway has accepted the newest route yet, see the condition Routed; until then it sends requests by "
             f"the former one, if there is one; {servers}",
         )  # fmt: skip
+    gets = share(progress.weight, groups, snapshot.children, snapshot.facts.entrypoint)
     return condition(
         CANARY, "True", "Weighted",
-        f"{wanted.weight} % of the requests through the Gateway go to the canary ({servers}); clients of "
-        f"{endpoint(snapshot.model)} get the other servers",
+        f"{gets} % of the requests through the Gateway go to the canary ({servers}); clients of "
+        f"{endpoint(snapshot.model)} get the other servers. {_verdict(wanted, progress)}",
     )  # fmt: skip
+
+
+def _verdict(wanted: Canary, progress: CanaryStatus) -> str:
+    """Returns what was found of a canary that gets requests, and what comes next, as a sentence."""
+    if progress.verdict == GOOD:
+        return f"It is {progress.message}. To make it the spec run kubectl triton promote"
+    following = next_weight(wanted, progress.weight)
+    after = "then it can be promoted" if following is None else f"the next one has {following} %"
+    earlier = f"It was {progress.message}. " if progress.message else ""
+    gate = wanted.gate
+    return (
+        f"{earlier}Step {progress.step.replace('/', ' of ')} is undecided: it takes at least {gate.step_seconds} s and "
+        f"{gate.min_requests} requests, also at the other servers, in which it is as good as they are; {after}"
+    )
 
 
 def _s(number: int) -> str:
@@ -74,5 +111,8 @@ def _not_ready(own: Group, models: Sequence[ModelStatus], now: str) -> Condition
     if problem := pods_problem([own], models, now):
         said = problem.message.removeprefix(f"group {own.name}: ")
         return condition(CANARY, "False", "CanaryNotReady", f"no server of the canary is ready: {said}")
-    waiting = next((step_of(pod).message for pod in own.current), "waiting for its first pod")
+    waiting = next(
+        (step_of(pod).message for pod in own.current if not pod.is_ready),
+        "waiting for the servers of the previous canary to stop" if own.living else "waiting for its first pod",
+    )
     return condition(CANARY, "False", "CanaryStarting", f"the canary gets no requests yet: {waiting}")

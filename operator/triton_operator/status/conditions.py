@@ -87,6 +87,7 @@ def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
         before.observed_generation != now.observed_generation
         or before.thresholds != now.thresholds
         or before.autoscaling != now.autoscaling
+        or before.canary != now.canary
         or before.last_repair != now.last_repair
         or _true(before) != _true(now)
         or bool(changes)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from support import gen
-from triton_operator.api.status import TritonModelStatus
+from triton_operator.api import names
+from triton_operator.api.status import CanaryStatus, TritonModelStatus
 from triton_operator.api.types import TritonModel
-from triton_operator.decisions.canary import canary, servers_of, with_shares
+from triton_operator.decisions.canary import canary, of_canary, progress_of, servers_of, with_shares
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
 from triton_operator.render import Facts, render
@@ -27,16 +28,22 @@ def group_of(model: TritonModel, servers: int = 1) -> Group:
 
 
 def shares(
-    spec: dict[str, Any], *pods: gen.Modifier, ending: tuple[Pod, ...] = (), service: str = f"{gen.NAME}-canary"
+    spec: dict[str, Any],
+    *pods: gen.Modifier,
+    ending: tuple[Pod, ...] = (),
+    service: str = f"{gen.NAME}-canary",
+    others: int = 1,
+    entrypoint: str = "",
 ) -> Facts:
-    """Returns the facts with a canary that has one pod for each of these modifiers."""
+    """Returns the facts with a canary that has one pod for each of these modifiers, beside so many other servers."""
     model = gen.model(**spec)
-    groups = [Group(model=model), *canary(model, TritonModelStatus(), 1)]
+    weight = model.spec.canary and model.spec.canary.weight
+    main = {"spec": {"replicas": others}, "metadata": {}}
+    groups = [Group(main, model=model), *canary(model, TritonModelStatus(), others)]
     there = {"kind": "Service", "metadata": {"name": service}}
     mine = tuple(Pod(gen.pod(modifier, name=f"canary-{n}")) for n, modifier in enumerate(pods))
-    return with_shares(
-        FACTS, [groups[0], *(replace(group, pods=mine) for group in groups[1:])], ending, [gen.child("Service"), there]
-    )
+    groups = [groups[0], *(replace(group, pods=mine, template=gen.TEMPLATE) for group in groups[1:])]
+    return with_shares(replace(FACTS, entrypoint=entrypoint), groups, ending, [gen.child("Service"), there], weight)
 
 
 def test_a_model_without_a_canary_has_no_further_group() -> None:
@@ -94,6 +101,83 @@ def test_a_route_sends_it_nothing_before_a_server_is_ready() -> None:
     assert shares(spec, gen.not_ready, lambda _: None).canary_weight == 20
     assert shares(spec, lambda _: None, service="other").canary_weight == 0, "its Service is refused"
     assert shares({"route": ROUTE}).canary_weight is None
+
+
+def test_a_route_sends_it_what_its_ready_servers_are_enough_for() -> None:
+    spec = {"route": ROUTE, "canary": {**CANARY, "weight": 50}}
+    ready = [lambda _: None] * 4
+    assert [shares(spec, *ready[:n], others=8).canary_weight for n in range(5)] == [0, 12, 25, 37, 50]
+    assert shares(spec, *ready[:1], others=0).canary_weight == 50
+
+
+@pytest.mark.parametrize(("models", "expected"), [(("a", "b"), 20), (("b",), 0)])
+def test_without_the_entrypoint_it_gets_nothing(models: tuple[str, ...], expected: int) -> None:
+    report = gen.report(*models)
+    checked = gen.checked(report)
+    assert shares({"route": ROUTE, "canary": CANARY}, checked, entrypoint="a").canary_weight == expected
+    assert shares({"canary": CANARY}, checked, entrypoint="a").serves_all == bool(expected)
+    cut = gen.checked({**report, "modelCount": 9})
+    assert shares({"route": ROUTE, "canary": CANARY}, cut, entrypoint="a").canary_weight == 20, "the list is cut"
+
+
+def progress(before: CanaryStatus | None = None, spec: dict[str, Any] | None = None, **fields: Any) -> CanaryStatus:
+    model = gen.model(route=ROUTE, canary={**CANARY, **fields}, **(spec or {}))
+    own = of_canary(model)
+    assert own is not None
+    assert model.spec.canary is not None
+    return progress_of(model.spec.canary, own, before)
+
+
+def test_a_canary_begins_at_its_first_step() -> None:
+    assert (progress().weight, progress().step) == (20, "1/1")
+    first = progress(steps=[2, 5])
+    assert (first.weight, first.step, first.verdict, first.since) == (2, "1/3", "Undecided", None)
+    later = first.model_copy(update={"weight": 5, "step": "2/3"})
+    assert progress(later, steps=[2, 5]) == later
+    assert progress(later, steps=[2, 5], modelImage={"reference": "other:1"}).weight == 2
+
+
+def test_another_plan_for_the_same_servers_keeps_the_weight_that_they_have_earned() -> None:
+    there = progress(steps=[2, 5]).model_copy(update={"weight": 5, "step": "2/3"})
+    assert (progress(there, steps=[1, 10]).weight, progress(there, steps=[1, 10]).step) == (10, "2/3")
+    assert (progress(there, weight=3).weight, progress(there).weight) == (3, 20)
+    assert progress(there, steps=[2, 5], gate={"stepSeconds": 10}).weight == 5
+
+
+def test_what_its_servers_have_of_the_rest_of_the_spec_counts_too() -> None:
+    there = progress(steps=[2, 5]).model_copy(update={"weight": 20, "verdict": "Good"})
+    assert progress(there, {"server": {"args": ["--log-info=true"]}}, steps=[2, 5]).weight == 2
+    assert progress(there, {"replicas": 9, "monitoring": {"enabled": False}}, steps=[2, 5]) == there
+
+
+def test_steps_of_a_stored_spec_that_are_no_steps_are_left_out() -> None:
+    weights = gen.model(canary={**CANARY, "steps": [80, 20, 5, 5]}).spec.canary
+    assert weights is not None
+    assert weights.weights == [5, 20]
+
+
+def test_while_its_servers_are_replaced_it_gets_nothing() -> None:
+    """The Service of the canary has the servers of the previous one, too, which may be worse."""
+    old = gen.put("metadata.annotations", {names.ANNOTATION_TEMPLATE: "old"})
+    for spec in ({"route": ROUTE, "canary": CANARY}, {"canary": CANARY}):
+        assert shares(spec, lambda _: None, old).canary_weight == 0
+        assert not shares(spec, lambda _: None, old).serves_all
+        assert not shares(spec, old).serves_all
+
+
+def test_a_worse_canary_is_tried_again_from_the_first_step_after_a_change() -> None:
+    worse = progress(steps=[2, 5]).model_copy(update={"weight": 0, "verdict": "Worse"})
+    assert progress(worse, steps=[2, 5]) == worse
+    again = progress(worse, steps=[3, 5])
+    assert (again.weight, again.verdict) == (3, "Undecided")
+
+
+def test_its_servers_are_as_many_as_its_step_needs() -> None:
+    model = gen.model(route=ROUTE, canary={**CANARY, "weight": 80, "steps": [10, 40]})
+    for weight, servers in ((10, 1), (40, 4), (80, 8), (0, 1)):
+        before = progress(weight=80, steps=[10, 40]).model_copy(update={"weight": weight})
+        (group,) = canary(model, TritonModelStatus(canary=before), 10)
+        assert group.model.spec.replicas == servers
 
 
 @pytest.mark.parametrize(

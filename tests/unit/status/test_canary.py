@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from support import gen
 from support.observing import seen
 from triton_operator.api.status import Condition, ModelStatus, TritonModelStatus
 from triton_operator.decisions.canary import canary as groups_of
+from triton_operator.decisions.canary import of_canary, progress_of
 from triton_operator.pods import Pod
 from triton_operator.status.canary import canary
 
@@ -29,17 +31,24 @@ def judge(
     replicas: int = 1,
     models: tuple[ModelStatus, ...] = (),
     service: str = f"{gen.NAME}-canary",
+    facts: Mapping[str, Any] | None = None,
+    **progress: Any,
 ) -> Condition:
-    """Returns the condition with a canary that has one pod for each of these modifiers."""
-    model = gen.model(canary={**CANARY, "weight": weight}, **({"route": ROUTE} if routed else {}))
+    """Returns the condition with a canary that has one pod for each of these modifiers, and this progress."""
+    model = gen.model(canary={**CANARY, "weight": weight, "steps": [5] if weight > 5 else []},
+                      **({"route": ROUTE} if routed else {}))  # fmt: skip
+    assert model.spec.canary is not None
+    own = of_canary(model)
+    assert own is not None
+    tried = progress_of(model.spec.canary, own, None).model_copy(update={"weight": weight, "step": "2/2", **progress})
     there = tuple(Pod(gen.pod(name=f"main-{n}")) for n in range(others))
     routes = ({"kind": "Service", "metadata": {"name": service}},)
-    snapshot, *_ = seen(model, pods=there, routes=routes)
+    snapshot, *_ = seen(model, pods=there, routes=routes, facts=facts)
     (group,) = groups_of(model, TritonModelStatus(), others)
     mine = tuple(Pod(gen.pod(modifier, name=f"canary-{n}")) for n, modifier in enumerate(pods))
     deployment = {**DEPLOYMENT, "spec": {"replicas": replicas}}
     group = replace(group, deployment=deployment, pods=mine, template=gen.TEMPLATE)
-    said = canary(snapshot, (snapshot.main, group), ((), models), routed, NOW)
+    said = canary(snapshot, (snapshot.main, group), ((), models), routed, tried, NOW)
     assert said is not None
     return said
 
@@ -50,7 +59,7 @@ def ready(_: Any) -> None:
 
 def test_a_model_without_a_canary_has_no_such_condition() -> None:
     snapshot, *_ = seen(gen.model())
-    assert canary(snapshot, snapshot.groups, [()], None, NOW) is None
+    assert canary(snapshot, snapshot.groups, [()], None, None, NOW) is None
 
 
 def test_says_what_the_gateway_sends_it() -> None:
@@ -58,8 +67,30 @@ def test_says_what_the_gateway_sends_it() -> None:
     assert (said.status, said.reason) == ("True", "Weighted")
     assert said.message == (
         "20 % of the requests through the Gateway go to the canary (1 of 2 servers is ready); clients of "
-        "http://detection.vision.svc:8000 get the other servers"
+        "http://detection.vision.svc:8000 get the other servers. Step 2 of 2 is undecided: it takes at least 300 s and "
+        "100 requests, also at the other servers, in which it is as good as they are; then it can be promoted"
     )
+
+
+def test_says_what_was_found_of_it_and_what_comes_next() -> None:
+    found = "good with 5 % of the requests: 0 of 200 (0 %) of its requests failed"
+    assert judge(ready, routed=ROUTED, message=found).message.split(". ", 1)[1].startswith(
+        f"It was {found}. Step 2 of 2 is undecided"
+    )  # fmt: skip
+    good = judge(ready, routed=ROUTED, verdict="Good", message=found)
+    assert (good.status, good.reason) == ("True", "Weighted")
+    assert good.message.endswith(f"It is {found}. To make it the spec run kubectl triton promote")
+    assert "It is good" in judge(ready, verdict="Good", message=found).message
+
+
+def test_a_worse_canary_is_told_with_the_numbers_and_what_to_do() -> None:
+    found = {"verdict": "Worse", "since": "2026-01-01T00:00:00Z", "message": "with 5 % of the requests: 9 of 10 failed"}
+    for said in (judge(ready, routed=ROUTED, **found), judge(gen.not_ready, **found)):
+        assert (said.status, said.reason) == ("False", "CanaryWorse")
+        assert said.message == (
+            "the canary gets no requests since 2026-01-01T00:00:00Z, because it was worse with 5 % of the requests: "
+            "9 of 10 failed. To try again change spec.canary; to end it run kubectl triton abort"
+        )
 
 
 def test_says_that_without_a_gateway_the_share_is_one_of_connections() -> None:
@@ -88,6 +119,12 @@ def test_without_its_service_it_gets_nothing() -> None:
     said = judge(ready, routed=ROUTED, service="other")
     assert (said.status, said.reason) == ("False", "CanaryStarting")
     assert said.message == "the canary gets no requests until it has a Service; 1 of 1 server is ready"
+
+
+def test_a_canary_without_the_entrypoint_is_told() -> None:
+    said = judge(gen.checked(gen.report("other")), facts={"entrypoint": "detection"})
+    assert (said.status, said.reason) == ("False", "CanaryLacksEntrypoint")
+    assert "its repository has no model detection, which clients call" in said.message
 
 
 def test_before_a_server_is_ready_it_gets_nothing() -> None:
