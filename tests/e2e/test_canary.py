@@ -54,3 +54,17 @@ def test_a_canary_that_does_not_load_gets_no_request(cluster: Cluster, namespace
         namespace.wait_until_complete("echo")
     assert traffic.failures() == []
     assert set(traffic.result["grpc"]["versions"]) == {"v1"}
+
+
+def test_a_canary_that_fails_gets_no_connections_any_more(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
+    namespace.deploy("echo", cluster.image(change="v1"), replicas=2)
+    with load("echo") as traffic:
+        canary = {"modelImage": {"reference": cluster.image(change="fails")}, "weight": 50}
+        namespace.api.patch("TritonModel", "echo", {"spec": {"canary": canary}})
+        message = namespace.wait_for_condition("echo", "Canary", "False", "CanaryWorse")
+        assert "of its requests failed, and 0 of" in message
+    assert all("the labels are missing" in failure for failure in traffic.failures())
+    with load("echo", name="after") as traffic:
+        pass
+    assert traffic.failures() == []
+    assert set(traffic.result["http"]["versions"]) == {"v1"}

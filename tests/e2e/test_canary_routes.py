@@ -122,7 +122,7 @@ def test_a_canary_becomes_the_spec_without_a_failed_request(
     with loads.load(namespace, HOST, 40, "promoted", hosts) as traffic:
         change(namespace, {"modelImage": {"reference": image}})
         namespace.wait_for_condition("echo", "Canary", "True", "Weighted")
-        assert "the canary is the spec now" in triton(namespace, "promote", "echo")
+        assert "the canary is the spec now" in triton(namespace, "promote", "echo", "--force")
         model = namespace.wait_until_complete("echo")
         assert model["spec"]["modelImage"]["reference"] == image
         assert "canary" not in model["spec"]
@@ -144,3 +144,60 @@ def test_a_canary_that_does_not_load_gets_no_request(
         namespace.wait_until_complete("echo")
     assert traffic.failures() == []
     assert set(traffic.result["http"]["versions"]) == before
+
+
+def judged(namespace: Namespace) -> Object:
+    """Returns what is known of the canary."""
+    found: Object = namespace.api.get("TritonModel", "echo")["status"].get("canary", {})
+    return found
+
+
+def test_a_good_canary_comes_to_its_weight_and_is_promoted(
+    cluster: Cluster, shared_namespace: Namespace, hosts: Hosts
+) -> None:
+    namespace = shared_namespace
+    image = cluster.image(change="v2")
+    canary = {
+        "modelImage": {"reference": image}, "steps": [10, 30], "weight": 50,
+        "gate": {"stepSeconds": 10, "minRequests": 20},
+    }  # fmt: skip
+    with loads.load(namespace, HOST, RATE, "good", hosts) as traffic:
+        change(namespace, canary)
+        reached = []
+        for step in ("1/3", "2/3", "3/3"):
+            eventually(lambda s=step: judged(namespace).get("step") == s and "since" in judged(namespace), 120, step)
+            reached.append(judged(namespace)["weight"])
+            if step == "2/3":
+                cluster.kill_leader()
+        assert reached == [10, 30, 50]
+        out = triton(namespace, "promote", "echo", "--wait")
+        assert "the canary is the spec now" in out
+        assert namespace.wait_until_complete("echo")["spec"]["modelImage"]["reference"] == image
+        eventually(lambda: len(namespace.pods("echo")) == 4, 120, "the end of the other servers")
+        assert shares(namespace, hosts)[0] == {"v2": 1.0}
+    assert traffic.failures() == []
+
+
+@pytest.mark.parametrize(("name", "words"), [("fails", "of its requests failed"), ("waits", "slower; a request takes")])
+def test_a_worse_canary_gets_no_requests_any_more(
+    cluster: Cluster, shared_namespace: Namespace, hosts: Hosts, name: str, words: str
+) -> None:
+    """One that answers each fifth request with an error, and one that takes 20 ms longer."""
+    namespace = shared_namespace
+    uids = {pod["metadata"]["uid"] for pod in namespace.pods("echo")}
+    with loads.load(namespace, HOST, RATE, name, hosts) as traffic:
+        change(namespace, {"modelImage": {"reference": cluster.image(change=name)}, "weight": 20})
+        message = namespace.wait_for_condition("echo", "Canary", "False", "CanaryWorse")
+        print(message)
+        assert words in message
+        assert judged(namespace)["verdict"] == "Worse"
+        answers = shares(namespace, hosts)[0]
+        assert name not in answers
+        # It stays so, also under another leader.
+        cluster.kill_leader()
+        cluster.wait_for_operator()
+        assert shares(namespace, hosts)[0] == answers
+        triton(namespace, "abort", "echo")
+        eventually(lambda: {pod["metadata"]["uid"] for pod in namespace.pods("echo")} == uids, 120, "the canary's end")
+    assert all("the labels are missing" in failure for failure in traffic.failures())
+    assert bool(traffic.failures()) == (name == "fails")
