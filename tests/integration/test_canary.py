@@ -120,7 +120,12 @@ def test_a_canary_behind_a_gateway_begins_changes_and_ends(plane: ControlPlane, 
         second = scene.uids("canary")
         change(scene, canary={"weight": 50})
         eventually(lambda: weights(scene) == {FIRST: 50, CANARY: 50}, SOON, log)
-        assert "50 % of the requests" in condition(scene.api.get("TritonModel", FIRST), "Canary")["message"]
+        # The status follows the route.
+        eventually(
+            lambda: "50 % of the requests" in condition(scene.api.get("TritonModel", FIRST), "Canary")["message"],
+            SOON,
+            log,
+        )
         eventually(lambda: len(scene.pods("canary")) == 2, SOON, log)
         assert second < scene.uids("canary")
         route = scene.api.get("HTTPRoute", FIRST)["spec"]["rules"]
