@@ -19,6 +19,7 @@ PINNED = [
     ("helm", "helm.sh/helm/v4", "helm"),
     ("keda", "github.com/kedacore/keda/v2", "keda"),
     ("envoy-gateway", "github.com/envoyproxy/gateway", "gateway"),
+    ("ratelimit", "github.com/envoyproxy/ratelimit", "ratelimit-program"),
     ("cosign", "github.com/sigstore/cosign/v2", "cosign"),
 ]
 
