@@ -83,6 +83,21 @@ def client(
         api.delete("Pod", pod, gracePeriodSeconds=0)
 
 
+@contextlib.contextmanager
+def sleeping_client(
+    namespace: Namespace, pod: str, scripts: Iterable[Path], hosts: Mapping[str, list[str]] | None = None
+) -> Iterator[None]:
+    """Runs a pod with `scripts` in /client for `kubectl exec`, while the context lasts. `hosts`: as in `client`."""
+    api, files = namespace.api, {script.name: script.read_text() for script in scripts}
+    api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": files})
+    api.apply(client_pod(pod, namespace.cluster.client_image, ["sleep", "infinity"], hosts))
+    try:
+        namespace.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=60s")
+        yield
+    finally:
+        api.delete("Pod", pod, gracePeriodSeconds=0)
+
+
 def _begun(namespace: Namespace, pod: str) -> str:
     """Returns the pod's log after the load started or the pod ended, else ""."""
     phase, out = ended(namespace, pod), namespace.kubectl("logs", pod, check=False)
