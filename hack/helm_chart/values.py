@@ -78,6 +78,10 @@ _SETTING_SCHEMAS: dict[str, tuple[str, Schema]] = {
     "METRICS_SECONDS": ("Minimum time between two renderings of the operator's metrics.", _number(0)),
     "SAMPLE_LIMIT": ("Maximum number of samples of one scrape of a server.", _number(100)),
     "METRICS_JOB": ("The label `job` of the operator's metrics, if your scrape configuration sets it.", _STRING),
+    "RATE_LIMIT_SERVICE": (
+        "true if Envoy Gateway has a rate limit service: then all proxies of a Gateway count together for max-qps.",
+        {"enum": ["", "true", "false", True, False]},
+    ),
     "RUNBOOKS_URL": ("Base URL of the runbooks, for the alerts.", _URL),
 }
 SETTINGS = tuple(_SETTING_SCHEMAS)

@@ -7,7 +7,7 @@ from typing import Any, TextIO
 import click
 import yaml
 
-from triton_operator.api import names, thresholds
+from triton_operator.api import enforcement, names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.decisions.first_objects import first_objects
@@ -100,6 +100,7 @@ def _dumped(objects: list[dict[str, Any]], *, ascii_only: bool) -> str:
 def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> list[str]:
     """Returns messages about invalid thresholds, and about objects that the output doesn't contain."""
     notes = [error.message for error in thresholds.of(document).invalid]
+    notes += filter(None, [enforcement.problem(model.metadata.annotations)])
     if model.spec.monitoring.enabled and not has_rules:
         notes.append("no PrometheusRule: it needs spec.entrypoint and --entrypoint-type")
     removed = document["spec"].get("podTemplate") or {}

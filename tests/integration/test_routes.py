@@ -12,6 +12,7 @@ from support.api import Api, Object, condition, eventually, steady
 from support.controlplane import ControlPlane
 from support.operator_process import Operator
 from support.people import make
+from support.thresholds import annotate
 from triton_operator.render.envoy_gateway import CONTROLLER
 
 pytestmark = pytest.mark.integration
@@ -107,3 +108,74 @@ def test_a_route_comes_changes_and_goes_without_a_new_server(plane: ControlPlane
         eventually(lambda k=kind: api.find(k, gen.NAME) is None, SOON, lambda: operator.log)
     eventually(lambda: not condition(api.get("TritonModel", gen.NAME), "Routed"), SOON)
     assert api.get("Deployment", gen.NAME)["spec"]["template"] == template
+
+
+def limit(api: Api) -> list[int] | None:
+    """Returns the numbers of requests in the policy's rules; None without a limit."""
+    rules = api.get(POLICY, gen.NAME)["spec"].get("rateLimit", {}).get("local", {}).get("rules")
+    return rules and [rule["limit"]["requests"] for rule in rules]
+
+
+def enforced(api: Api, status: str, reason: str) -> str:
+    """Waits for this condition Enforced, and returns its message."""
+
+    def look() -> Object | None:
+        said = condition(api.get("TritonModel", gen.NAME), "Enforced")
+        return said if (said.get("status"), said.get("reason")) == (status, reason) else None
+
+    return str(eventually(look, SOON, lambda: api.get("TritonModel", gen.NAME).get("status"))["message"])
+
+
+def test_a_limit_is_hot_and_gives_way_when_the_gateway_refuses_it(
+    plane: ControlPlane, api: Api, tmp_path: Path
+) -> None:
+    plane.install_routes()
+    settings = operator_process.install(plane)
+    with operator_process.running(settings, tmp_path, RATE_LIMIT_SERVICE="true", **QUICK) as operator:
+        make(api, entrypoint="detection", route=ROUTE)
+        answer(api, HTTP)
+        answer(api, POLICY)
+        wait_for(api, "True", "Accepted")
+        template = api.get("Deployment", gen.NAME)["spec"]["template"]
+        annotate(api, gen.NAME, enforce="true")
+        assert "set the annotation tritonoperator.io/max-qps" in enforced(api, "False", "NoLimit")
+        annotate(api, gen.NAME, **{"max-qps": "80"})
+        eventually(lambda: limit(api) == [80], SOON, lambda: operator.log)
+        assert "global" in api.get(POLICY, gen.NAME)["spec"]["rateLimit"]
+        enforced(api, "Unknown", "WaitingForGateway")
+        answer(api, POLICY)
+        assert "above 80 a second, counted over all" in enforced(api, "True", "Enforced")
+        # The route is accepted all the time.
+        assert condition(api.get("TritonModel", gen.NAME), "Routed")["status"] == "True"
+        annotate(api, gen.NAME, **{"max-qps": "12.5"})
+        eventually(lambda: limit(api) == [750, 13], SOON, lambda: operator.log)
+        assert api.get("Deployment", gen.NAME)["spec"]["template"] == template
+
+        # What can't be read changes nothing.
+        annotate(api, gen.NAME, enforce="yes")
+        assert "max-qps is still enforced" in enforced(api, "False", "EnforceInvalid")
+        assert limit(api) == [750, 13]
+        annotate(api, gen.NAME, enforce="true")
+
+        # Envoy Gateway would answer every request with an error.
+        answer(api, POLICY, "False", "Invalid")
+        eventually(lambda: "global" not in api.get(POLICY, gen.NAME)["spec"]["rateLimit"], SOON, lambda: operator.log)
+        answer(api, POLICY)
+        assert "it has refused to count them together" in enforced(api, "True", "Enforced")
+        answer(api, POLICY, "False", "Invalid")
+        eventually(lambda: limit(api) is None, SOON, lambda: operator.log)
+        answer(api, POLICY)
+        assert "so it rejects nothing" in enforced(api, "False", "LimitRefused")
+        steady(plane.writes, 5, 30, "an end of the writes")
+        assert operator.stop() == 0
+    # A new operator doesn't try it again by itself.
+    with operator_process.running(settings, tmp_path, RATE_LIMIT_SERVICE="true", **QUICK) as operator:
+        eventually(lambda: operator.reconciles(result="ok") > 0, SOON, lambda: operator.log)
+        assert steady(plane.writes, 5, 30, "an end of the writes") is not None
+        assert limit(api) is None
+        annotate(api, gen.NAME, enforce="false")
+        eventually(lambda: not condition(api.get("TritonModel", gen.NAME), "Enforced"), SOON)
+        annotate(api, gen.NAME, enforce="true")
+        eventually(lambda: limit(api) == [750, 13], SOON, lambda: operator.log)
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log

@@ -113,11 +113,12 @@ THRESHOLD_KEYS = st.builds(
 POD_NAMES = st.sampled_from(["detection-abc-1", "detection-abc-2", "gone"])
 ANSWERS = st.builds(
     PrometheusAnswer,
-    st.dictionaries(THRESHOLD_KEYS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
-    st.booleans(),
-    st.lists(specs.TEXT, max_size=2).map(tuple),
-    st.lists(st.builds(ServerFault, POD_NAMES, specs.TEXT, st.booleans()), max_size=2).map(tuple),
-    specs.TEXT,
+    values=st.dictionaries(THRESHOLD_KEYS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
+    metrics=st.frozensets(specs.TEXT, max_size=2),
+    uncounted=st.lists(specs.TEXT, max_size=2).map(tuple),
+    at_limit=st.booleans(),
+    faults=st.lists(st.builds(ServerFault, POD_NAMES, specs.TEXT, st.booleans()), max_size=2).map(tuple),
+    error=st.one_of(st.just(""), specs.TEXT),
 )
 REFUSALS = st.dictionaries(
     st.sampled_from(["Deployment", "Service", "PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler"]),

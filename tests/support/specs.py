@@ -50,13 +50,14 @@ VALUES = st.one_of(
         ["1e3", "1k", ".5", "5.", "inf", "+Inf", "nan", "-0", "0", "0.0", "00", "01", " 80 ", "80 ", "80\n", "８０",
          "٨٠", "8_0",
          "9" * 400, "1" + "0" * 9, "1000000000.000001", "999999999.999999", "0.000001", "0.0000001", "1,5", "0x10", "",
+         "true", "false",
          "1", "1.0", "1.000000", "1000", "1000.000001", "1.000001", "-1", "+1", "1 ", "\u00a01", "1\x00", "𝟖𝟎"]
     ),
     st.from_regex(r"[0-9]{1,10}(\.[0-9]{1,7})?", fullmatch=True),
     TEXT,
 )  # fmt: skip
 """Valid and invalid values of threshold annotations."""
-_KINDS = st.sampled_from([*(kind.name for kind in thresholds.KINDS), "depth"])
+_KINDS = st.sampled_from([*(kind.name for kind in thresholds.KINDS), "depth", "enforce"])
 _VERSIONS = st.sampled_from(
     ["", ".1", ".v1", ".2", ".v2", ".0", ".v", ".1.2", ".999999999", ".9999999999", ".١", ".vv1"]
 )

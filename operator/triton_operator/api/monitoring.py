@@ -126,6 +126,7 @@ class PrometheusAnswer:
     - `values`: the thresholds that its rules use.
     - `metrics`: the metrics that it has, of those that the thresholds need.
     - `uncounted`: the models whose requests aren't counted, by the alert TritonModelRequestsNotCounted.
+    - `at_limit`: whether the Gateway lets about as many requests pass as max-qps allows, by TritonModelAtMaxQps.
     - `faults`: the models that answer nothing on a server.
     - `origins`: where it has the series from.
     - `error`: why there is no answer; `values` and `metrics` are then empty.
@@ -135,6 +136,7 @@ class PrometheusAnswer:
     values: Mapping[ThresholdKey, float] = field(default_factory=dict)
     metrics: frozenset[str] = frozenset()
     uncounted: tuple[str, ...] = ()
+    at_limit: bool = False
     faults: tuple[ServerFault, ...] = ()
     origins: Origins = Origins()
     error: str = ""

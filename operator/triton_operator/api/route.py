@@ -44,6 +44,23 @@ class GrpcRoute(Base):
     """Host names for gRPC. Default: those for HTTP."""
 
 
+HeaderName = Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9-]+$")]
+
+
+class Enforcement(Base):
+    """How the Gateway rejects requests above max-qps."""
+
+    client_header: HeaderName | None = None
+    """A header that names the client: each gets at most clientPercent of max-qps, and all requests without the header
+    get it together. Clients choose their headers, unless the Gateway sets this one. Default: clients aren't told apart.
+    """
+    client_percent: Annotated[int, Field(ge=1, le=100)] = 50
+    """The part of max-qps that one client may use, in percent. It needs clientHeader."""
+    fail_closed: bool = False
+    """Whether clients get an error while the Gateway refuses the limit. By default it then has a weaker one, or none,
+    and the condition Enforced says it."""
+
+
 class Route(Base):
     """How clients outside of the cluster reach the servers, through a Gateway of the Gateway API.
 
@@ -60,6 +77,9 @@ class Route(Base):
     """A listener or host names of their own for gRPC: then the operator creates a GRPCRoute for it. Default: the
     HTTPRoute has both, because many Gateways refuse a GRPCRoute beside an HTTPRoute with the same listener and host
     name."""
-    hash_header: Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9-]+$")] | None = None
+    hash_header: HeaderName | None = None
     """A header that names a sequence: all requests with the same value go to the same server, for stateful models. It
     needs Envoy Gateway. Default: each request goes to a server with few open requests, where the Gateway can."""
+    enforcement: Enforcement = Enforcement()
+    """How the Gateway rejects requests above max-qps, with the annotation tritonoperator.io/enforce: "true". It needs
+    Envoy Gateway."""

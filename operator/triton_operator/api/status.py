@@ -19,6 +19,7 @@ THRESHOLD_LIVE = "ThresholdLive"
 AUTOSCALER_ACTIVE = "AutoscalerActive"
 MONITORING_AVAILABLE = "MonitoringAvailable"
 ROUTED = "Routed"
+ENFORCED = "Enforced"
 CANARY = "Canary"
 RECONCILING, STALLED = "Reconciling", "Stalled"
 KSTATUS = frozenset({RECONCILING, STALLED})
@@ -31,6 +32,7 @@ CONDITIONS = KSTATUS | {
     AUTOSCALER_ACTIVE,
     MONITORING_AVAILABLE,
     ROUTED,
+    ENFORCED,
     CANARY,
 }
 """The types of the operator's conditions. Server-side apply keeps those of other field managers beside them."""
@@ -53,8 +55,9 @@ class Condition(Base):
     """Ready: the entrypoint answers. Progressing: pods are being started or replaced, or their models change.
     ModelsLoaded: the servers have loaded all models. ThresholdLive: Prometheus uses the current thresholds.
     AutoscalerActive: the autoscaler gets the load. MonitoringAvailable: a Prometheus selects the rules and the servers.
-    Routed: the Gateway has accepted the route. Canary: the canary gets its part of the requests. Reconciling: the
-    current spec isn't live yet. Stalled: it won't be without a change. If both are False, every server runs it."""
+    Routed: the Gateway has accepted the route. Enforced: the Gateway rejects requests above max-qps. Canary: the canary
+    gets its part of the requests. Reconciling: the current spec isn't live yet. Stalled: it won't be without a change.
+    If both are False, every server runs it."""
     status: Truth
     """True, False or Unknown."""
     reason: Annotated[Text, Field(max_length=1024)]
@@ -197,8 +200,8 @@ class TritonModelStatus(Base):
     observed_generation: Annotated[int, AfterValidator(lambda generation: max(generation, 0))] = 0
     """The metadata.generation that this status describes; -1 until the operator has seen the resource."""
     conditions: list[Condition] = []
-    """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable, Routed, Canary,
-    Reconciling, Stalled."""
+    """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable, Routed, Enforced,
+    Canary, Reconciling, Stalled."""
     models: list[ModelStatus] = []
     """The models of the repository, as Triton reports them on all servers: at most 100, those that aren't READY first.
     The field loaded counts all."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from triton_operator.api import names
+from triton_operator.api import kinds, names
 from triton_operator.api.kinds import NewerField
 from triton_operator.model_changes import LoadDecision
 from triton_operator.plan import Compared, Identity, identity, is_template_of, plan
@@ -21,6 +21,7 @@ from triton_operator.scaling import ScaleDecision
 from . import load_models
 from .canary import with_shares
 from .contests import Contested, hold_back
+from .enforcement import with_enforced
 from .gate import judge
 from .memory import Memory
 from .repair import NO_REPAIR, Repair, look, repair
@@ -103,6 +104,7 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     judged = judge(snapshot, seen, memory.canary, elapsed)
     weight = judged.progress.weight if judged else None
     facts = with_shares(facts, seen, snapshot.ending, snapshot.children, weight)
+    facts = with_enforced(snapshot.model, facts, snapshot.child(kinds.BACKEND_TRAFFIC_POLICY))
     groups = (replace(groups[0], facts=facts), *groups[1:])
     rendered = render(snapshot.model, facts, [(chosen.group.model, chosen.facts) for chosen in groups[1:]])
     known = [newer_fields.without_lacking(children.of(obj), obj, facts.cluster.lacks) for obj in rendered]

@@ -10,6 +10,7 @@ from triton_operator.render import Facts, choose, render
 
 from . import groups
 from .canary import with_shares
+from .enforcement import with_enforced
 from .snapshot import Object
 
 
@@ -21,6 +22,6 @@ def first_objects(model: TritonModel, facts: Facts) -> list[Object]:
     weight = None if canary is None else canary.weights[0]
     return render(
         model,
-        with_shares(chosen, [main, *others], (), (), weight),
+        with_enforced(model, with_shares(chosen, [main, *others], (), (), weight), None),
         [(group.model, choose(group.model, None, replace(facts, group=group.name, replicas=1))) for group in others],
     )

@@ -47,6 +47,12 @@ def obj(
     }
 
 
+def is_newest(child: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
+    """Returns whether a condition is about the newest spec of a child."""
+    generation = child["metadata"].get("generation", 0)
+    return bool(said.get("observedGeneration", generation) >= generation)
+
+
 def only(field: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Returns what keeps only this field of a child's status. Changes of the rest cause no reconcile."""
     return lambda status: {k: status[k] for k in (field,) if k in status}

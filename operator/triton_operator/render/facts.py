@@ -30,6 +30,28 @@ class Models:
         return (*self.listed, *self.others)
 
 
+COUNTED_BY = ("Gateway", "Proxy", "Nothing", "Later")
+"""Who counts requests for a limit, the best first: all proxies of the Gateway together with Envoy Gateway's rate limit
+service, or each by itself. Later: nothing counts until the Gateway accepts the policy, which it refuses without a
+limit, too."""
+
+
+@dataclass(frozen=True)
+class Enforced:
+    """A limit above which the Gateway rejects requests.
+
+    - `per_second`: the limit, in requests per second.
+    - `counted_by`: see COUNTED_BY. `wanted`: the same, of the operator's settings; the Gateway has refused it if
+      `counted_by` differs.
+    - `is_live`: whether the Gateway has accepted a limit, not necessarily this one.
+    """
+
+    per_second: float
+    counted_by: str = "Proxy"
+    wanted: str = "Proxy"
+    is_live: bool = False
+
+
 @dataclass(frozen=True)
 class RenderSettings:
     """What the operator's settings say about the rendered objects.
@@ -38,6 +60,7 @@ class RenderSettings:
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
     - `runbooks`: base URL of the alerts' runbooks.
+    - `rate_limit_service`: whether Envoy Gateway has a rate limit service.
     - `engines`: those of the engines, by the environment variable.
     """
 
@@ -45,6 +68,7 @@ class RenderSettings:
     metrics_job: str = names.METRICS_JOB
     sample_limit: int = names.SAMPLE_LIMIT
     runbooks: str = names.RUNBOOKS
+    rate_limit_service: bool = False
     engines: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -104,6 +128,7 @@ class Facts:
     - `autoscaler_floor`: the least number of servers that the engine has decided; 0 without a decision.
     - `group`: the name of the group of servers to render; "" for the one that every TritonModel has.
     - `canary_weight`: the percentage of the requests that the routes send to the canary; None without a canary.
+    - `enforced`: the limit above which the Gateway rejects requests; None without one.
     - `serves_all`: whether the Service has the servers of all groups; otherwise it has those without a name only.
     """
 
@@ -120,6 +145,7 @@ class Facts:
     autoscaler_floor: int = 0
     group: str = ""
     canary_weight: int | None = None
+    enforced: Enforced | None = None
     serves_all: bool = True
     settings: RenderSettings = RenderSettings()
     cluster: Capabilities = Capabilities()

@@ -43,6 +43,14 @@ _GRPC = (
     ("grpc.health.v1.Health", "Check"),
 )  # fmt: skip
 """Triton's gRPC API for clients: service and method."""
+_INFERENCE = ("ModelInfer", "ModelStreamInfer")
+NOT_INFERENCE = "|".join(
+    (
+        *(path.replace(".", "[.]") if how == "Exact" else path for verb, how, path in _HTTP if verb == "GET"),
+        *(f"/{service}/{method}".replace(".", "[.]") for service, method in _GRPC if method not in _INFERENCE),
+    )
+)
+"""A regular expression for the routed paths that aren't inference."""
 
 
 def http_routes(model: TritonModel, facts: Facts) -> list[Object]:

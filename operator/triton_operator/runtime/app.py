@@ -177,6 +177,7 @@ class App:
                 metrics_job=self._settings.metrics_job,
                 sample_limit=self._settings.sample_limit,
                 runbooks=self._settings.runbooks,
+                rate_limit_service=self._settings.rate_limit_service,
                 engines=self._settings.engines,
             ),
         )

@@ -30,6 +30,7 @@ class Settings:
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
     - `runbooks`: base URL of the alerts' runbooks.
+    - `rate_limit_service`: whether Envoy Gateway has a rate limit service.
     """
 
     tools_image: str
@@ -51,6 +52,7 @@ class Settings:
     prometheus_namespaces: tuple[str, ...] = (names.PROMETHEUS_NAMESPACE,)
     sample_limit: int = names.SAMPLE_LIMIT
     runbooks: str = names.RUNBOOKS
+    rate_limit_service: bool = False
     metrics_job: str = names.METRICS_JOB
     log_format: str = "json"
     log_level: str = "INFO"
@@ -84,6 +86,7 @@ class Settings:
             prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
             sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, minimum=100),
             runbooks=_url(env, "RUNBOOKS_URL") or names.RUNBOOKS,
+            rate_limit_service=_choice(env, "RATE_LIMIT_SERVICE", ("false", "true")) == "true",
             metrics_job=env.get("METRICS_JOB") or names.METRICS_JOB,
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),

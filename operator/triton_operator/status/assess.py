@@ -29,6 +29,7 @@ from . import calibration, counting, faults, thresholds
 from .autoscaler_active import autoscaler_active
 from .canary import canary
 from .conditions import with_transition_times
+from .enforced import enforced
 from .kstatus import kstatus
 from .last_repair import last_repair
 from .last_scale import last_scale
@@ -89,6 +90,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         counting.with_uncounted_entrypoint(autoscaler_active(snapshot, decision, writes), snapshot, facts, entrypoint),
         counting.with_uncounted_models(monitoring_available(snapshot, writes, models), snapshot, entrypoint),
         accepted,
+        enforced(snapshot, decision, writes, accepted),
         canary(snapshot, groups, [redacted(model, states) for states, _ in reported], accepted, tried, now),
     ]
     noted = [with_notes(c, snapshot, decision, writes) for c in conditions if c]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from triton_operator.api import kinds
 from triton_operator.api.route import Route
 from triton_operator.api.status import ROUTED, Condition
+from triton_operator.api.types import TritonModel
 from triton_operator.decisions.decide import Decision
 from triton_operator.decisions.snapshot import Object, Snapshot
-from triton_operator.render import envoy_gateway, routes
+from triton_operator.render import Facts, envoy_gateway, routes
+from triton_operator.render.common import is_newest
 
 from .conditions import condition
 from .writes import Writes
@@ -34,13 +33,17 @@ def routed(snapshot: Snapshot, decision: Decision, writes: Writes) -> Condition 
         )  # fmt: skip
     if refusal := writes.refusal(ROUTED):
         return condition(ROUTED, "False", refusal.reason, refusal.message)
-    gateway = f"{route.gateway.namespace or snapshot.model.namespace}/{route.gateway.name}"
+    gateway = gateway_of(snapshot.model, route)
     for kind in wanted:
         if problem := _problem(kind.kind, snapshot.child(kind), routes.PARENTS, gateway):
             return problem
     policy = kinds.BACKEND_TRAFFIC_POLICY
-    by_envoy = policy not in missing and _is_envoys(snapshot.child(wanted[0]))
-    if by_envoy and (problem := _problem(policy.kind, snapshot.child(policy), envoy_gateway.ANCESTORS, gateway)):
+    by_envoy, there = bool(is_by_envoy(snapshot, decision.facts)), snapshot.child(policy)
+    problem = _problem(policy.kind, there, envoy_gateway.ANCESTORS, gateway) if by_envoy else None
+    # A limit changes often, and the condition Enforced is about that.
+    if problem and (
+        problem.status == "False" or there is None or not envoy_gateway.was_accepted(there, snapshot.model)
+    ):
         return problem
     if route.hash_header and not by_envoy:
         return condition(
@@ -68,9 +71,25 @@ def _balance(route: Route, by_envoy: bool) -> str:
     return "; how it balances the servers is its own default"
 
 
-def _is_envoys(route: Object | None) -> bool:
-    answers = (route or {}).get("status", {}).get(routes.PARENTS, [])
-    return any(answer.get("controllerName") == envoy_gateway.CONTROLLER for answer in answers)
+def gateway_of(model: TritonModel, route: Route) -> str:
+    """Returns the namespace and the name of the Gateway."""
+    return f"{route.gateway.namespace or model.namespace}/{route.gateway.name}"
+
+
+def is_by_envoy(snapshot: Snapshot, facts: Facts) -> bool | None:
+    """Returns whether the Gateway is one of Envoy Gateway; None if that isn't known yet."""
+    if kinds.BACKEND_TRAFFIC_POLICY in facts.cluster.missing:
+        return False
+    first = next((snapshot.child(child.kind) for child in routes.CHILDREN if child.needed(snapshot.model)), None)
+    if first is None:
+        return None
+    # Answers of the controller of a former Gateway may remain.
+    answers = [
+        answer["controllerName"]
+        for answer in first.get("status", {}).get(routes.PARENTS, [])
+        if any(is_newest(first, said) for said in answer.get("conditions", []))
+    ]
+    return envoy_gateway.CONTROLLER in answers if answers else None
 
 
 def _problem(kind: str, there: Object | None, field: str, gateway: str) -> Condition | None:
@@ -80,7 +99,12 @@ def _problem(kind: str, there: Object | None, field: str, gateway: str) -> Condi
     """
     if there is None:
         return condition(ROUTED, "Unknown", "WaitingForGateway", f"the {kind} is being created")
-    answers = list(_conditions(there, field))
+    answers = [
+        said
+        for answer in there.get("status", {}).get(field, [])
+        for said in answer.get("conditions", [])
+        if is_newest(there, said)
+    ]
     for said in answers:
         if said.get("status") == "False" and said.get("type") in _CONDITIONS:
             reason, message = said.get("reason") or "Unknown", said.get("message") or "no reason given"
@@ -94,12 +118,3 @@ def _problem(kind: str, there: Object | None, field: str, gateway: str) -> Condi
             "and that its controller runs",
         )  # fmt: skip
     return None
-
-
-def _conditions(obj: Object, field: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the conditions of the newest spec, by each controller."""
-    generation = obj["metadata"].get("generation", 0)
-    for answer in obj.get("status", {}).get(field, []):
-        for said in answer.get("conditions", []):
-            if said.get("observedGeneration", generation) >= generation:
-                yield said

@@ -35,6 +35,15 @@ def test_developer_can_change_everything_except_thresholds(team: Team) -> None:
     assert not team.api().find("TritonModel", name)
 
 
+def test_only_who_sets_thresholds_lets_the_gateway_enforce_them(team: Team) -> None:
+    developer, oncall, name = team.api("developer"), team.api("oncall"), "detector"
+    developer.create(tritonmodel(name))
+    message = refusal(lambda: annotate(developer, name, enforce="true"))
+    assert "developer may not set thresholds (tritonoperator.io/enforce: none → true)" in message
+    annotate(oncall, name, enforce="true")
+    assert refusal(lambda: annotate(developer, name, enforce=None)).startswith("403")
+
+
 @pytest.mark.parametrize("key", [MAX_QPS, "max_qps", f"{MAX_QPS}.v2", f"{PREFIX}max-qps-per-replica",
                                  f"{PREFIX}max-streams-per-replica",
                                  f"{PREFIX}ensemble-coefficient", f"{PREFIX}token-coefficient",

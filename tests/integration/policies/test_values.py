@@ -117,6 +117,7 @@ def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPla
         ({f"{PREFIX}max-tps-per-second": "8"}, "is not a threshold"),
         ({"max-qps": "8"}, "max-qps is not a threshold; the thresholds are tritonoperator.io/max-qps (and "),
         ({"spike_factor": "8"}, "spike_factor is not a threshold"),
+        ({f"{PREFIX}enforce": "yes"}, "tritonoperator.io/enforce is neither 'true' nor 'false'"),
         # Several errors at once
         ({MAX_QPS: "x", f"{PREFIX}spike-factor": "y"}, "spike-factor: 'y' is not a plain number"),
     ],

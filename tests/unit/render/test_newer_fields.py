@@ -12,11 +12,14 @@ from support.controlplane import documents
 from triton_operator.api import kinds
 from triton_operator.api.kinds import NewerField
 from triton_operator.render import Facts, children, render
+from triton_operator.render.facts import Enforced
 from triton_operator.render.newer_fields import dispensable, undeclared, without, without_lacking
 
 ROOT = Path(__file__).resolve().parents[3]
 VENDORED = ROOT / "tests" / "support" / "vendor"
-FACTS = Facts("tools:1", "Copy", entrypoint="a", prometheus="http://prometheus.example:9090")
+FACTS = Facts(
+    "tools:1", "Copy", entrypoint="a", prometheus="http://prometheus.example:9090", enforced=Enforced(80.0, "Gateway")
+)
 REFUSED = (
     "failed to create typed patch object (vision/detection; monitoring.coreos.com/v1, Kind=PrometheusRule): errors:\n"
     '  .spec.groups[name="detection-slow"].rules[9].keep_firing_for: field not declared in schema\n'

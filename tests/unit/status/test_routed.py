@@ -34,7 +34,8 @@ def answered(
         for t, s, r in conditions
     ]
     field = "ancestors" if kind == "BackendTrafficPolicy" else "parents"
-    answers = [{"controllerName": controller, "conditions": said}] if said else []
+    which = "ancestorRef" if kind == "BackendTrafficPolicy" else "parentRef"
+    answers = [{"controllerName": controller, which: ROUTE["gateway"], "conditions": said}] if said else []
     return {"kind": kind, "metadata": {"name": "a", "generation": generation}, "status": {field: answers}}
 
 
@@ -42,6 +43,9 @@ POLICY = answered("BackendTrafficPolicy", ACCEPTED)
 OLD = answered("HTTPRoute", ACCEPTED, seen=1)
 OTHERS = answered("HTTPRoute", ACCEPTED, RESOLVED, controller=ISTIO)
 MINE = answered("HTTPRoute", ACCEPTED, RESOLVED)
+# Envoy Gateway leaves its answer when the route has another Gateway.
+BOTH = {**OTHERS, "status": {"parents": [p for o in (answered("HTTPRoute", ACCEPTED, seen=1), OTHERS)
+                                         for p in o["status"]["parents"]]}}  # fmt: skip
 
 
 def judge(
@@ -88,6 +92,8 @@ def test_a_model_without_a_route_has_no_such_condition() -> None:
         (GRPC, [MINE, POLICY, answered("GRPCRoute", ACCEPTED)], ("True", "Accepted"),
          "HTTP for a.example.com, b.example.com, and gRPC for grpc.example.com"),
         (HASH, [MINE, POLICY], ("True", "Accepted"), "the header x-sequence chooses the server"),
+        (HASH, [BOTH], ("False", "HashNotSupported"),
+         "requests with the same x-sequence may go to different servers"),
         (HASH, [OTHERS], ("False", "HashNotSupported"),
          "requests with the same x-sequence may go to different servers"),
     ],
