@@ -3,6 +3,7 @@
 model: …          the spec of the TritonModel
 entrypoint: …     the entry model; with `ensemble: true` if it is an ensemble
 decoupled: […]    the models that may send several responses
+enforced: true    if the Gateway rejects requests above max-qps
 thresholds: …     the fallback values of the rules, such as {max-qps: 80, max-qps.v2: 10}
 every: 10s        the scrape and evaluation interval
 tests:
@@ -27,7 +28,7 @@ import yaml
 from support import gen
 from triton_operator.api import names, thresholds
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render.facts import Facts
+from triton_operator.render.facts import Enforced, Facts
 
 Object = dict[str, Any]
 
@@ -44,7 +45,16 @@ class Case:
 
 def load(path: Path) -> Case:
     content = yaml.safe_load(path.read_text().replace("$S", LABELS))
-    unknown = content.keys() - {"model", "entrypoint", "ensemble", "decoupled", "thresholds", "every", "tests"}
+    unknown = content.keys() - {
+        "model",
+        "entrypoint",
+        "ensemble",
+        "decoupled",
+        "enforced",
+        "thresholds",
+        "every",
+        "tests",
+    }
     assert not unknown, unknown
     spec = content.get("model", {})
     values = {threshold_key(k): Decimal(str(v)) for k, v in content.get("thresholds", {}).items()}
@@ -56,6 +66,7 @@ def load(path: Path) -> Case:
         ensemble=content.get("ensemble", False),
         decoupled=tuple(content.get("decoupled", ())),
         thresholds=thresholds.effective(values, replicas),
+        enforced=Enforced(float(values[threshold_key("max-qps")]), is_live=True) if "enforced" in content else None,
     )
     return Case(spec, facts, content.get("every", "10s"), content["tests"])
 

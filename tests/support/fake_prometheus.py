@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-from triton_operator.render.rules.alerts import FAILS, HANGS, NOT_COUNTED
+from triton_operator.render.rules.alerts import AT_MAX_QPS, FAILS, HANGS, NOT_COUNTED
 
 THRESHOLDS = 'tritonmodel:threshold:effective{tritonmodel!=""}'
 """The query of an operator that watches all namespaces."""
-ALERTS = f'ALERTS{{alertname=~"{NOT_COUNTED}|{FAILS}|{HANGS}",alertstate="firing",tritonmodel!=""}}'
+ALERTS = f'ALERTS{{alertname=~"{NOT_COUNTED}|{FAILS}|{HANGS}|{AT_MAX_QPS}",alertstate="firing",tritonmodel!=""}}'
 
 
 def sample(value: str, **labels: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _SERVERS = {
 _FAILURES = {"TritonModelRequestFailures", "TritonModelErrorBudgetBurn", "TritonModelServerFails"}
 _CONDITIONS = {
     **dict.fromkeys(
-        ("TritonModelQpsOverflow", "TritonModelTpsOverflow"),
+        ("TritonModelQpsOverflow", "TritonModelTpsOverflow", "TritonModelAtMaxQps"),
         "if the load is expected and the servers have the capacity; otherwise the second command",
     ),
     "TritonModelAtMaxReplicas": "if the nodes have the capacity; otherwise the second command",
@@ -92,7 +92,12 @@ def commands(firing: Firing, namespace: str, name: str, peak: float | None, most
     # Of a Deployment's pods, `kubectl logs deploy/NAME` takes a ready one, if there is one.
     logs = f"kubectl logs -l {names.LABEL_MODEL}={name} {at} -c triton --prefix --tail=50"
     annotate = f"kubectl annotate tm/{name} {at} tritonoperator.io/"
-    if alert in ("TritonModelQpsOverflow", "TritonModelTpsOverflow", "TritonModelQpsLimitMissing"):
+    if alert in (
+        "TritonModelQpsOverflow",
+        "TritonModelTpsOverflow",
+        "TritonModelAtMaxQps",
+        "TritonModelQpsLimitMissing",
+    ):
         kind = "max-tps" if alert == "TritonModelTpsOverflow" else "max-qps"
         setting = f"{annotate}{kind}{_suffix(label(firing, 'version'))}={_proposed(peak)} --overwrite"
         return [setting, f"kubectl triton top {name} {at}"]

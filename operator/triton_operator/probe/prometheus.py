@@ -18,7 +18,7 @@ from triton_operator.api.monitoring import Origins, ServerFault
 from triton_operator.api.names import METRICS_JOB
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.promql import equal, tag
-from triton_operator.render.rules.alerts import FAILS, HANGS, NOT_COUNTED
+from triton_operator.render.rules.alerts import AT_MAX_QPS, FAILS, HANGS, NOT_COUNTED
 
 from .fetch import FetchError, Limits, UnusableError
 
@@ -39,10 +39,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Alerts:
-    """What the firing alerts say about one TritonModel: models whose requests aren't counted, and `Answer.faults`."""
+    """What the firing alerts say about one TritonModel. The fields are those of PrometheusAnswer."""
 
     uncounted: tuple[str, ...] = ()
     faults: tuple[ServerFault, ...] = ()
+    at_limit: bool = False
 
 
 class QueryError(Exception):
@@ -115,8 +116,8 @@ class Client:
         return self._ask(f"{tag(clusters, 'of', 'clusters')} > 1 or {tag(copies, 'of', 'copies')} > 1", _origins)
 
     def alerts(self) -> Mapping[Key, Alerts]:
-        """What the firing alerts about models that answer nothing, or aren't counted, say."""
-        names = "|".join((NOT_COUNTED, FAILS, HANGS))
+        """What the firing alerts about models that answer nothing or aren't counted, and about limits, say."""
+        names = "|".join((NOT_COUNTED, FAILS, HANGS, AT_MAX_QPS))
         return self._ask(f'ALERTS{{alertname=~"{names}",alertstate="firing",{self._ours}}}', _alerts)
 
     def _ask(self, query: str, read: Callable[[list[Any]], T]) -> T:
@@ -157,20 +158,27 @@ def _origins(series: list[Any]) -> Mapping[Key, Origins]:
 def _alerts(series: list[Any]) -> Mapping[Key, Alerts]:
     models: dict[Key, set[str]] = {}
     faults: dict[Key, set[ServerFault]] = {}
+    at_limit = set[Key]()
     for labels in (sample["metric"] for sample in series):
         # The servers choose the name of a model.
         name, model, pod = labels.get("alertname"), labels.get("model", "")[:_MAX_NAME], labels.get("pod", "")
-        if "namespace" not in labels or not model:
+        if "namespace" not in labels or (not model and name != AT_MAX_QPS):
             continue
-        if name == NOT_COUNTED:
+        if name == AT_MAX_QPS:
+            at_limit.add(_key(labels))
+        elif name == NOT_COUNTED:
             models.setdefault(_key(labels), set()).add(model)
         elif pod:
             version = labels.get("version", "")[:_MAX_NAME]
             fault = ServerFault(pod[:_MAX_NAME], model, name == HANGS, version)
             faults.setdefault(_key(labels), set()).add(fault)
     return {
-        key: Alerts(tuple(sorted(models.get(key, ()))[:_MAX_MODELS]), tuple(sorted(faults.get(key, ()))[:_MAX_MODELS]))
-        for key in models.keys() | faults.keys()
+        key: Alerts(
+            tuple(sorted(models.get(key, ()))[:_MAX_MODELS]),
+            tuple(sorted(faults.get(key, ()))[:_MAX_MODELS]),
+            key in at_limit,
+        )
+        for key in models.keys() | faults.keys() | at_limit
     }
 
 

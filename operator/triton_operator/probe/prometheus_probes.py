@@ -307,6 +307,7 @@ def _answer(source: _Source, key: Key, metrics: frozenset[str]) -> PrometheusAns
         source.values.get(key, {}),
         metrics=frozenset(metric for metric in metrics if (key, metric) in source.measured),
         uncounted=alerts.uncounted,
+        at_limit=alerts.at_limit,
         faults=alerts.faults,
         origins=source.origins.get(key, Origins()),
         at=source.at,

@@ -75,12 +75,14 @@ def test_alerts_about_models_that_answer_nothing_or_are_not_counted(prometheus: 
         {**uncounted, "model": "net"}, {**uncounted, "model": "a" * 999}, uncounted,
         {**uncounted, "namespace": "vision", "tritonmodel": "other", "model": "x"},
         {"alertname": "TritonModelServerFails", "tritonmodel": "of others", "model": "x"},
+        {**OWN, "alertname": "TritonModelAtMaxQps", "namespace": "vision", "tritonmodel": "limited"},
         {**fails, "model": "net"}, {**fails, "model": "net", "pod": ""}, {**hangs, "model": "step", "version": "2"},
     ]  # fmt: skip
     prometheus.series[ALERTS] = [{"metric": each, "value": [1.0, "1"]} for each in labels]
     assert asking(prometheus.url).alerts() == {
         KEY: Alerts(("a" * 256, "net"), (ServerFault("p-1", "net", False), ServerFault("p-1", "step", True, "2"))),
         "vision/other": Alerts(("x",)),
+        "vision/limited": Alerts(at_limit=True),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,13 +17,14 @@ from triton_operator.api import names
 from triton_operator.api.series import series_by_threshold
 from triton_operator.api.thresholds import MAX_STREAMS_PER_REPLICA, ThresholdKey
 from triton_operator.promql import duration, escape_template, number, quote, tag, window
-from triton_operator.render.facts import Facts, RenderSettings
+from triton_operator.render.facts import Enforced, Facts, RenderSettings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.render.rules.recording import FALLBACK
 from triton_operator.render.rules.slo import budget, error_ratio
 
 FACTS = Facts("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
+ENFORCED = replace(FACTS, enforced=Enforced(80, is_live=True))
 
 
 def endpoint(**monitoring: Any) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def test_only_fallback_rules_contain_thresholds() -> None:
 
 
 def test_every_alert_has_a_summary_and_a_description() -> None:
-    rendered = alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
+    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
     for alert in rendered:
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
         assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
@@ -141,12 +143,12 @@ def test_every_alert_has_a_summary_and_a_description() -> None:
     assert {a["alert"].removeprefix("TritonModel") for a in rendered} == {
         "QpsOverflow", "TpsOverflow", "QpsSpike", "QpsLimitMissing", "MetricsAbsent", "ThresholdDisagreement",
         "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing", "ServersMissing",
-        "ServerRestarts", "RequestsNotCounted", "ServerFails", "ServerHangs",
+        "ServerRestarts", "RequestsNotCounted", "ServerFails", "ServerHangs", "AtMaxQps",
     }  # fmt: skip
 
 
 def test_alerts_and_runbooks_match() -> None:
-    rendered = alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
+    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
     spec = yaml.safe_load((ROOT / "manifests/monitoring/rules.yaml").read_text())["spec"]
     installed = [rule for group in spec["groups"] for rule in group["rules"]]
     runbooks = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rendered + installed}
@@ -160,6 +162,15 @@ def test_administrator_sets_the_url_of_the_runbooks() -> None:
     for alert in alerts(facts):
         url = alert["annotations"]["runbook_url"]
         assert url == f'https://wiki.example.com/{{{{"{{{{"}}}}triton}}}}/{alert["alert"]}.md'
+
+
+def test_only_models_whose_limit_is_enforced_have_the_alert_about_it() -> None:
+    def at_max_qps(enforced: Enforced | None) -> bool:
+        return any(a["alert"] == "TritonModelAtMaxQps" for a in alerts(replace(FACTS, enforced=enforced)))
+
+    assert at_max_qps(Enforced(80, is_live=True))
+    assert not at_max_qps(Enforced(80))
+    assert not at_max_qps(None)
 
 
 def test_only_autoscaled_models_have_the_alert_about_max_replicas() -> None:

@@ -52,6 +52,8 @@ one at the very beginning of a range."""
 _FOR_SECONDS = 30
 _TOLERANCE = 1.1
 """Tolerance of the HorizontalPodAutoscaler: it doesn't scale up to this multiple of its target."""
+_AT_LIMIT = 0.95
+"""Demand from which on the Gateway may reject requests, as a fraction of the limit: they come unevenly."""
 _SPIKE_MIN_RATE = 5
 """Minimum demand of a spike, in requests per second."""
 _SPIKE_MIN_RATIO = 0.01
@@ -71,6 +73,7 @@ metrics for the long window."""
 _MIN_BURN_FAILURES = 10
 """Minimum number of failed requests in the long window for an alert about the error budget."""
 NOT_COUNTED = "TritonModelRequestsNotCounted"
+AT_MAX_QPS = "TritonModelAtMaxQps"
 FAILS, HANGS = "TritonModelServerFails", "TritonModelServerHangs"
 _HANG_SECONDS = 300
 _MAX_EXECUTION_SECONDS = 30
@@ -104,7 +107,11 @@ def _plural(singular: str, plural: str) -> str:
 
 def limit_alerts(subject: Subject) -> list[Rule]:
     """Returns the alerts about limits."""
-    rules = [_qps_overflow(subject), *([_tps_overflow(subject)] if subject.token_counter else [])]
+    rules = [
+        _qps_overflow(subject),
+        *([_at_max_qps(subject)] if subject.enforced else []),
+        *([_tps_overflow(subject)] if subject.token_counter else []),
+    ]
     return [_labelled(subject, rule) for rule in rules]
 
 
@@ -182,12 +189,19 @@ def _server_restarts(subject: Subject) -> Rule:
 
 def _qps_overflow(subject: Subject) -> Rule:
     scope, kind, name = subject.scope, thresholds.MAX_QPS.name, "TritonModelQpsOverflow"
-    demand = scope.pick(DEMAND)
+    demand, limit = scope.pick(DEMAND), limits(scope, kind)
+    if subject.enforced:
+        # The demand that the Gateway lets pass is the limit itself, and its rate is more at times.
+        of_model, of_versions = (
+            scope.pick(EFFECTIVE, equal("kind", kind), version)
+            for version in (equal("version", ""), unequal("version", ""))
+        )
+        limit = f"({number(RATE_TOLERANCE * subject.enforced)} * {of_model} or {of_versions})"
     factor = _factor(limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name))
     return _alert(
         name, "critical", f"{_FOR_SECONDS}s",
         _above(
-            scope, name, demand, lambda span: f"max_over_time({demand}[{span}])", limits(scope, kind),
+            scope, name, demand, lambda span: f"max_over_time({demand}[{span}])", limit,
             f"{PER_MODEL}, version",
         ),
         f"{_WHO}{_VERSION} gets {_compared('$value')} requests/s{factor}, more than its max-qps of "
@@ -198,6 +212,37 @@ def _qps_overflow(subject: Subject) -> Rule:
         f"servers have the capacity. The alert ends when the demand has been below the limit for {_CALM}, or at once "
         "when the limit is raised above it.",
     )  # fmt: skip
+
+
+def _at_max_qps(subject: Subject) -> Rule:
+    """Returns the alert that the Gateway lets pass nearly as many requests as it may, and so rejects others.
+
+    Envoy doesn't count by route what a proxy rejects by itself. While the demand of a minute is lower, it rejects only
+    what comes at one moment, or from a client with a part of the limit.
+    """
+    scope, kind = subject.scope, thresholds.MAX_QPS.name
+    demand = scope.pick(DEMAND, equal("version", ""))
+    limit = scope.pick(EFFECTIVE, equal("kind", kind), equal("version", ""))
+    routes = f"(http|grpc)route/{scope.namespace}/{scope.name}/rule/.*"
+    together = f'sum(rate(envoy_cluster_upstream_rq{{envoy_response_code="429",envoy_cluster_name=~"{routes}"}}[2m]))'
+    alone = "sum(rate(envoy_http_local_rate_limit_rate_limited[2m]))"
+    return _alert(
+        AT_MAX_QPS, "warning", f"{_FOR_SECONDS}s",
+        f"{demand} >= on ({PER_MODEL}) {_AT_LIMIT} * {limit}",
+        f"The servers of {_WHO} get {_number('$value')} requests/s, nearly its max-qps of "
+        f"{_effective(scope, kind)}, and the Gateway rejects more",
+        f"{_rejected(together, 'requests/s of it are rejected by all proxies together')}"
+        f"{_rejected(alone, 'requests/s are rejected by single proxies, also of other TritonModels')}"
+        "Clients get 429 or RESOURCE_EXHAUSTED. Find the client that sends more than agreed, add servers, or raise "
+        "the annotation tritonoperator.io/max-qps if the servers have the capacity. tritonoperator.io/enforce=false "
+        "lets all requests pass.",
+        keep="2m",
+    )  # fmt: skip
+
+
+def _rejected(query: str, what: str) -> str:
+    """Returns a template with the rate of rejected requests, if Prometheus scrapes Envoy and there are some."""
+    return f"{{{{ range query {quote(f'{query} > 0')} }}}}{_number('.Value')} {what}. {{{{ end }}}}"
 
 
 def _tps_overflow(subject: Subject) -> Rule:

@@ -10,6 +10,7 @@ from triton_operator.api.series import FAILURES_PER_REQUEST
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import Monitoring, TritonModel
 from triton_operator.promql import Scope, equal
+from triton_operator.render.envoy_gateway import most
 from triton_operator.render.facts import Facts
 
 
@@ -21,6 +22,7 @@ class Subject:
     - `max_replicas`: None without an autoscaler. `to_zero`: whether it may remove the last server.
     - `health_rate`: the health requests per second and server that count in the demand.
     - `runbooks`: base URL of the runbooks.
+    - `enforced`: how many times max-qps the Gateway lets pass in a minute at most; 0 if it doesn't limit requests.
     """
 
     scope: Scope
@@ -37,6 +39,7 @@ class Subject:
     health_rate: float
     startup_seconds: int
     runbooks: str
+    enforced: float
 
     @property
     def entry(self) -> tuple[str, ...]:
@@ -86,4 +89,5 @@ def subject(model: TritonModel, facts: Facts) -> Subject:
         health_rate=1 / health.every_seconds if health and counted else 0.0,
         startup_seconds=model.spec.rollout.startup_seconds,
         runbooks=facts.settings.runbooks,
+        enforced=most(facts.enforced.per_second) if facts.enforced and facts.enforced.is_live else 0.0,
     )
