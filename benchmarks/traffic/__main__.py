@@ -3,7 +3,7 @@
 Clients send a steady load over HTTP and gRPC through one Gateway. `weight_error` compares the share of a canary with
 its weight. Then canaries come and go under the load, one is promoted, and the operator is killed: no request may fail.
 Canaries that fail, or are slower, are measured from their first request until the route sends them none. Equal servers
-are compared in a simulation (equal.py).
+are compared in a simulation (equal.py). Limits are measured in limits.py.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 from support import cluster as clusters
 from support import gateway_cluster
 from support.api import Object, condition, eventually
-from support.cluster import Cluster, Namespace
-from support.load import Load, load
+from support.cluster import ROOT, Cluster, Namespace
+from support.load import Load, load, sleeping_client
 from support.machine import machine
 
-from . import equal
+from . import equal, limits
 
 HOURS = float(os.environ.get("HOURS", "100"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 RATE = float(os.environ.get("RATE", "40"))
 SECONDS = float(os.environ.get("SECONDS_EACH", "30"))
-ONLY = os.environ.get("ONLY", "equal,shares,changes,fails,slower").split(",")
+ONLY = os.environ.get("ONLY", "equal,limits,spread,shares,changes,fails,slower").split(",")
 WEIGHTS = (0.05, 0.1, 0.5, 0.9)
 """Weights of the canary in the simulation."""
 _HOST = "echo.example.com"
@@ -48,6 +48,7 @@ _GATEWAY: Object = {
 }
 _ROUTE: Object = {"gateway": {"name": "models"}, "hostnames": [_HOST]}
 _NAME = "echo"
+_ROUTED = ROOT / "tests/e2e/client/routed.py"
 _INSTANCES: list[Object] = [
     {"name": _NAME, "config": {"instance_group": [{"kind": "KIND_CPU", "count": 4}]}},
 ]
@@ -62,11 +63,21 @@ class Bench:
         self.cluster, self.namespace = cluster, namespace
         image = cluster.image(change="waits")
         namespace.api.apply(namespace.model(_NAME, image, replicas=4, route=_ROUTE, models=_INSTANCES))
-        self._hosts = {gateway_cluster.address(namespace, _GATEWAY): [_HOST]}
+        self.hosts = {gateway_cluster.address(namespace, _GATEWAY): [_HOST]}
         self.wait_for("Routed", "Accepted")
 
     def load(self, name: str) -> Any:
-        return load(self.namespace, _HOST, RATE, name, self._hosts)
+        return load(self.namespace, _HOST, RATE, name, self.hosts)
+
+    def answered(self) -> dict[str, int]:
+        """Returns how many requests each server has answered."""
+        api, counts = self.namespace.api, {}
+        for pod in self.namespace.pods(_NAME):
+            name = pod["metadata"]["name"]
+            path = f"{api.path('Pod', name + ':8000')}/proxy/v2/models/{_NAME}/stats"
+            [stats] = api.request("GET", path)["model_stats"]
+            counts[name] = int(stats["inference_stats"]["success"]["count"])
+        return counts
 
     def change(self, canary: Object | None) -> None:
         self.namespace.api.patch("TritonModel", _NAME, {"spec": {"canary": canary}})
@@ -107,6 +118,18 @@ def shares(bench: Bench) -> dict[str, float]:
     bench.change(None)
     bench.wait_until_complete()
     return errors
+
+
+def spread(bench: Bench) -> float:
+    """Returns the largest share of one channel's gRPC requests that a server gets, of four."""
+    namespace, number = bench.namespace, 400
+    before = bench.answered()
+    command = ["python", f"/client/{_ROUTED.name}", _HOST, str(number)]
+    with sleeping_client(namespace, "spread", [_ROUTED], bench.hosts):
+        namespace.kubectl("exec", "spread", "--", *command)
+    counts = [count - before[pod] for pod, count in bench.answered().items()]
+    _say(f"spread: {sorted(counts)}")
+    return max(counts) / sum(counts)
 
 
 def changes(bench: Bench) -> int:
@@ -175,9 +198,16 @@ def main() -> int:
     conditions: dict[str, object] = {"hours": HOURS, "rounds": ROUNDS, "requests_per_second": RATE}
     if {*ONLY} - {"equal"}:
         cluster = clusters.ensure()
+        if "limits" in ONLY:
+            name = f"limits-{uuid.uuid4().hex[:5]}"
+            with cluster.namespace(name) as namespace, gateway_cluster.installed(cluster, counts=True):
+                figures |= limits.measure(cluster, namespace, _GATEWAY)
+    if {*ONLY} - {"equal", "limits"}:
         with cluster.namespace(f"traffic-{uuid.uuid4().hex[:5]}") as namespace, gateway_cluster.installed(cluster):
             bench = Bench(cluster, namespace)
             bench.wait_until_complete()
+            if "spread" in ONLY:
+                figures["grpc_spread"] = round(spread(bench), 3)
             if "shares" in ONLY:
                 figures |= shares(bench)
             if "changes" in ONLY:
@@ -186,6 +216,7 @@ def main() -> int:
                 if change in ONLY:
                     times = [seen(bench, change) for _ in range(ROUNDS)]
                     figures |= {key: round(median(times), 1), f"{key[:-2]}_most_s": round(max(times), 1)}
+    if {*ONLY} - {"equal"}:
         version = cluster.api.request("GET", "/version")["gitVersion"]
         conditions |= {"machine": machine(), "kubernetes": version, "operator_image": cluster.operator_image}
     for name, figure in figures.items():
