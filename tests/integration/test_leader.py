@@ -191,7 +191,7 @@ def test_corrects_a_write_of_the_former_leader_that_comes_late(api: Api, kubecon
             later = states(api, "Deployment", gen.NAME, before)
             return [d["spec"]["template"]["spec"]["containers"][0]["image"] for d in later]
 
-        eventually(lambda: "triton:2" in images(), 20, "the late write")
+        eventually(lambda: "triton:2" in images(), 20, lambda: f"the late write: {proxy.late or 'not made'}")
         eventually(lambda: images()[-1] == "triton:3", 20, lambda: second.log)
 
 

@@ -93,6 +93,8 @@ class FaultProxy:
     """The number of occurrences of each fault."""
     writes: list[Write] = field(default_factory=list)
     watches_begun: list[tuple[float, str]] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """The requests with the fault `late` that were forwarded, each with its body and what became of it."""
 
     def __post_init__(self) -> None:
         config = yaml.safe_load(self.kubeconfig.read_text())
@@ -201,8 +203,10 @@ class FaultProxy:
                 if verb == "WATCH" and answer.status == 200:
                     return await self._stream(request, resource, answer)
                 data = await answer.read()
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._note(fault, request, body, repr(error))
             return _abort(request)
+        self._note(fault, request, body, f"{answer.status} {data[:300]!r}")
         if verb in WRITES and answer.status < 300:
             self.writes.append(Write(began, time.monotonic(), verb, resource))
         if self.cut_off:  # cut off after the request was forwarded
@@ -240,6 +244,10 @@ class FaultProxy:
         finally:
             self._watches.discard(watch)
         return response
+
+    def _note(self, fault: Fault | None, request: web.BaseRequest, body: bytes, result: str) -> None:
+        if fault is not None and fault.how == "late":
+            self.late.append(f"{request.method} {request.path_qs}\n{body!r}\n{result}\n")
 
     async def _hang(self, request: web.BaseRequest) -> web.StreamResponse:
         with contextlib.suppress(TimeoutError):
