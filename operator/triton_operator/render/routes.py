@@ -15,6 +15,8 @@ from .child_type import Child, Object
 from .common import obj, only
 from .facts import Facts
 
+_MATCHES = 8
+"""How many matches a rule has at most. The Gateway API 1.1 allows so many, and 1.2 for a GRPCRoute."""
 PARENTS = "parents"
 """The field of a route's status with the answers of the Gateways' controllers."""
 _MODEL = "/v2/models/[^/]+(/versions/[0-9]+)?"
@@ -64,10 +66,9 @@ def http_routes(model: TritonModel, facts: Facts) -> list[Object]:
         return []
     http = [{"method": verb, "path": {"type": how, "value": path}} for verb, how, path in _HTTP]
     grpc = [{"path": {"type": "Exact", "value": f"/{service}/{method}"}} for service, method in _GRPC]
-    rules = [
-        {**_rule(model, facts, http, "http"), "filters": [_NO_FORM]},
-        *([] if route.grpc else [_rule(model, facts, grpc, "grpc")]),
-    ]
+    rules = [{**rule, "filters": [_NO_FORM]} for rule in _rules(model, facts, http, "http")]
+    if route.grpc is None:
+        rules += _rules(model, facts, grpc, "grpc")
     return [_route(model, kinds.HTTP_ROUTE, route.gateway, route.gateway.listener, route.hostnames, rules)]
 
 
@@ -78,7 +79,8 @@ def grpc_routes(model: TritonModel, facts: Facts) -> list[Object]:
         return []
     matches = [{"method": {"type": "Exact", "service": service, "method": method}} for service, method in _GRPC]
     listener, hostnames = route.grpc.listener or route.gateway.listener, route.grpc.hostnames or route.hostnames
-    return [_route(model, kinds.GRPC_ROUTE, route.gateway, listener, hostnames, [_rule(model, facts, matches, "grpc")])]
+    rules = _rules(model, facts, matches, "grpc")
+    return [_route(model, kinds.GRPC_ROUTE, route.gateway, listener, hostnames, rules)]
 
 
 def _route(
@@ -104,7 +106,8 @@ def _parent(gateway: GatewayReference, listener: str | None) -> Object:
     }
 
 
-def _rule(model: TritonModel, facts: Facts, matches: list[Object], port: str) -> Object:
+def _rules(model: TritonModel, facts: Facts, matches: list[Object], port: str) -> list[Object]:
+    """Returns rules that do the same with the requests that one of `matches` is about."""
     weight = facts.canary_weight
     weights = {model.name: 1}
     if weight is not None:
@@ -113,7 +116,7 @@ def _rule(model: TritonModel, facts: Facts, matches: list[Object], port: str) ->
         {"group": "", "kind": "Service", "name": name, "port": names.PORTS[port], "weight": share}
         for name, share in weights.items()
     ]
-    return {"matches": matches, "backendRefs": backends}
+    return [{"matches": matches[n : n + _MATCHES], "backendRefs": backends} for n in range(0, len(matches), _MATCHES)]
 
 
 HTTP = Child(

@@ -76,9 +76,9 @@ def test_routes_grpc_by_an_http_route_or_by_one_of_its_own() -> None:
     assert set(two) == set(KINDS)
     assert port_of(one["HTTPRoute"], "POST", "/inference.GRPCInferenceService/ModelInfer") == 8001
     assert port_of(two["HTTPRoute"], "POST", "/inference.GRPCInferenceService/ModelInfer") == 0
-    [rule] = two["GRPCRoute"]["rules"]
-    assert rule["backendRefs"][0]["port"] == 8001
-    methods = [match["method"]["method"] for match in rule["matches"]]
+    rules = two["GRPCRoute"]["rules"]
+    assert [rule["backendRefs"][0]["port"] for rule in rules] == [8001, 8001]
+    methods = [match["method"]["method"] for rule in rules for match in rule["matches"]]
     assert "ModelStreamInfer" in methods
     for method in ADMINISTRATION:
         assert method not in methods
@@ -110,3 +110,6 @@ def test_the_gateway_api_knows_all_fields(age: str, kind: Kind) -> None:
     schema = next(v for v in crd["spec"]["versions"] if v["name"] == kind.version)["schema"]["openAPIV3Schema"]
     unknown = undeclared_in(rendered(GRPC)[kind.kind], schema["properties"]["spec"], "spec")
     assert unknown == set()
+    most = schema["properties"]["spec"]["properties"]["rules"]["items"]["properties"]["matches"]["maxItems"]
+    assert all(len(rule["matches"]) <= most for one in (GRPC, ROUTE) for rule in rendered(one)["HTTPRoute"]["rules"])
+    assert all(len(rule["matches"]) <= most for rule in rendered(GRPC)[kind.kind]["rules"])
