@@ -14,6 +14,8 @@ DESIRED = "tritonmodel:servers:desired"
 """The Deployment's desired number of servers, from the recording rules."""
 ARRIVALS = "tritonmodel:arrivals:rate1m"
 """Requests that arrive at a gateway. No rule of the operator records it; users do, to scale from zero."""
+CANCELED = "CANCELED"
+"""Triton's reason for a failed request that the client canceled. It doesn't count as a failure."""
 FAILURES_PER_REQUEST = 2
 """Increase of an ensemble's failure counter for one failed request."""
 _TENSORRT_LLM_REQUESTS, _TENSORRT_LLM_CACHE = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"

@@ -90,13 +90,15 @@ class RunningServer:
 class Counters:
     """Requests of one model on one server: served and failed since the start, and waiting now.
 
-    `microseconds`: the sum of the times of those that were served.
+    - `microseconds`: the sum of the times of those that were served.
+    - `canceled`: how many of those that failed were canceled by their clients.
     """
 
     success: float = 0.0
     failure: float = 0.0
     pending: float = 0.0
     microseconds: float = 0.0
+    canceled: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class Sample:
     - `at`: seconds of a monotonic clock.
     - `tokens`, `streams`, `cache`: as in ServerCounters.
     - `failed`: how many of the requests failed. `seconds`: the sum of the times of the others.
+    - `canceled`: how many of those that failed were canceled by their clients.
     """
 
     at: float
@@ -132,6 +135,7 @@ class Sample:
     cache: float = 0.0
     failed: float = 0.0
     seconds: float = 0.0
+    canceled: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,10 @@ _MOST = 1e12
 
 @dataclass(frozen=True)
 class Counts:
-    """Requests that were answered: all, those that failed, and the sum of the seconds of the others."""
+    """Requests that were answered: all, those that failed, and the sum of the seconds of the others.
+
+    Without those that clients canceled.
+    """
 
     requests: float = 0.0
     failed: float = 0.0
@@ -150,9 +153,14 @@ def _new(histories: Mapping[str, History], last: Mapping[str, Sample]) -> Counts
         known = last.get(pod)
         samples = history[-1:] if known is None else (known, *(sample for sample in history if sample.at > known.at))
         for before, after in itertools.pairwise(samples):
-            grown = (after.requests - before.requests, after.failed - before.failed, after.seconds - before.seconds)
+            canceled = after.canceled - before.canceled
+            grown = (
+                after.requests - before.requests - canceled,
+                after.failed - before.failed - canceled,
+                after.seconds - before.seconds,
+            )
             # One that falls was reset, and the others with it.
-            if min(grown) >= 0:
+            if min(*grown, canceled) >= 0:
                 counts += Counts(*(min(_MOST, growth) for growth in grown))
     return counts
 
@@ -166,6 +174,7 @@ def corrected(history: History, failures_per_request: float) -> History:
             sample,
             requests=sample.requests - sample.failed + sample.failed / failures_per_request,
             failed=sample.failed / failures_per_request,
+            canceled=sample.canceled / failures_per_request,
         )
         for sample in history
     )

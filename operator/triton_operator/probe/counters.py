@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from triton_operator.api.monitoring import Series
+from triton_operator.api.series import CANCELED
 from triton_operator.api.servers import Counters, ServerCounters, Subject
 
 from .fetch import FetchError, HttpClient, Limits, fetch
@@ -28,6 +29,7 @@ _FIELDS = {
     "nv_inference_pending_request_count": "pending",
     "nv_inference_request_duration_us": "microseconds",
 }
+_COUNTED = (*_FIELDS.values(), "canceled")
 _NAME, _TEXT = "[a-zA-Z_][a-zA-Z0-9_]*", r'(?:[^"\\]|\\.)*'
 _LINE = re.compile(rf'(?:\{{((?:{_NAME}="{_TEXT}"(?:, *)?)*)\}})? +(\S+)(?: +-?[0-9]+)? *')
 """A line after the name of its metric: labels, value, and perhaps a time."""
@@ -67,8 +69,10 @@ def parse(page: bytes, subject: Subject) -> ServerCounters:
         if (model := line.labels.get("model", "")) in models:
             if not line.is_count:
                 raise FetchError(f"not Triton's metrics: {line.metric} is {line.value}"[:300])
-            counts = sums.setdefault(model, dict.fromkeys(_FIELDS.values(), 0.0))
-            counts[_FIELDS[line.metric]] += line.value
+            field, counts = _FIELDS[line.metric], sums.setdefault(model, dict.fromkeys(_COUNTED, 0.0))
+            counts[field] += line.value
+            if field == "failure" and line.labels.get("reason") == CANCELED:
+                counts["canceled"] += line.value
     tokens, streams, cache = (_values(page, named) for named in (subject.tokens, subject.streams, subject.cache))
     models_counters = {model: Counters(**counts) for model, counts in sums.items()}
     return ServerCounters(models_counters, sum(tokens), sum(streams), max(cache, default=0.0))

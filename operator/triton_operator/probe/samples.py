@@ -18,8 +18,8 @@ class Samples:
     """The samples of one server, at most `length`. Not thread-safe.
 
     Each sample is one array of numbers, because many servers have many samples: the time, the entrypoint's successes,
-    failures and microseconds, tokens, streams, cache, and then the successes and waiting requests of each model with a
-    queue.
+    failures, microseconds and canceled requests, tokens, streams, cache, and then the successes and waiting requests of
+    each model with a queue.
     """
 
     def __init__(self, subject: Subject, length: int) -> None:
@@ -31,7 +31,7 @@ class Samples:
         """Adds the counters that were read `at` this time, and forgets those from more than `seconds` before."""
         models, none = counters.models, Counters()
         entry = models.get(self._subject.entrypoint, none)
-        sample = array("d", (at, entry.success, entry.failure, entry.microseconds))
+        sample = array("d", (at, entry.success, entry.failure, entry.microseconds, entry.canceled))
         sample.extend((counters.tokens, counters.streams, counters.cache))
         for name in self._queues:
             queue = models.get(name, none)
@@ -54,8 +54,9 @@ class Samples:
                 cache,
                 failure / per_request,
                 microseconds / _MICROSECONDS,
+                canceled / per_request,
             )
-            for at, success, failure, microseconds, tokens, streams, cache, *numbers in self._arrays
+            for at, success, failure, microseconds, canceled, tokens, streams, cache, *numbers in self._arrays
         )
 
     def _own_queues(self) -> list[int]:
@@ -67,7 +68,7 @@ class Samples:
         if not self._subject.steps or not self._arrays:
             return list(range(len(self._queues)))
         first, last = self._arrays[0], self._arrays[-1]
-        _, success, failure, _, _, _, _, *grown = (after - before for before, after in zip(first, last, strict=True))
+        _, success, failure, _, _, _, _, _, *grown = (after - before for before, after in zip(first, last, strict=True))
         queued = [max(0.0, waiting) for waiting in grown[1::2]]
         requests = success + failure / self._subject.failures_per_request + sum(queued)
         return [

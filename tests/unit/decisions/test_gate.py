@@ -36,12 +36,12 @@ class Scene:
 
     - `fails`, `seconds`: the share of its requests that fail, and how long they take; those of the others take 0.1 s.
     - `servers`: how many of its servers are ready. `is_old`: whether they are of the previous canary.
-    - `rate`: its requests per second.
+    - `rate`: its requests per second. `canceled`: how many requests to the others are canceled, per answered one.
     """
 
     def __init__(self, **spec: Any) -> None:
         self.spec: dict[str, Any] = {"route": ROUTE, "canary": CANARY, **spec}
-        self.fails, self.seconds, self.rate = 0.0, 0.1, 4.0
+        self.fails, self.seconds, self.rate, self.canceled = 0.0, 0.1, 4.0, 0.0
         self.servers, self.restarts, self.decoupled, self.is_old = 2, 0, False, False
         self.now, self.before, self.known = 0.0, TritonModelStatus(), None
         self._counts = {OWN: [0.0, 0.0, 0.0], OTHER: [0.0, 0.0, 0.0]}
@@ -65,8 +65,9 @@ class Scene:
         main = tuple(Pod(gen.pod(name=f"main-{n}")) for n in range(4))
         service = {"kind": "Service", "metadata": {"name": f"{gen.NAME}-canary"}}
         histories = {
-            pod: (Sample(self.now, requests, 0, failed=failed, seconds=took),)
+            pod: (Sample(self.now, requests + gone, 0, failed=failed + gone, seconds=took, canceled=gone),)
             for pod, (requests, failed, took) in self._counts.items()
+            for gone in [self.canceled * requests if pod == OTHER else 0.0]
         }
         snapshot, *_ = seen(
             model, pods=main, routes=(service,), deployment=MAIN, before=self.before, histories=histories,
@@ -240,3 +241,12 @@ def test_a_step_that_another_client_has_written_stops_nothing(step: str) -> None
     scene.before = TritonModelStatus(canary=scene.before.canary.model_copy(update={"step": step, "weight": 7}))
     assert scene(70).weight == 20
     assert scene(140).verdict == "Good"
+
+
+def test_requests_that_clients_cancel_are_no_failures() -> None:
+    scene = Scene(canary={**CANARY, "steps": []})
+    scene.canceled = 0.2
+    assert scene(100).verdict == "Good"
+    assert ", and 0 of 2,160 (0 %)" in scene().message
+    scene.fails = 0.15
+    assert scene(60).verdict == "Worse"

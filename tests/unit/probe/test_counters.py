@@ -112,6 +112,8 @@ def test_sums_versions_and_reasons_of_the_requested_models() -> None:
     assert read(PAGE) == {"a": Counters(success=15, failure=3, pending=4)}
     assert read(PAGE, ["b"]) == {"b": Counters(success=7)}
     assert read("") == {}
+    canceled = 'nv_inference_request_failure{model="a",reason="CANCELED",version="1"} 4\n'
+    assert read(PAGE + canceled) == {"a": Counters(success=15, failure=7, pending=4, canceled=4)}
 
 
 def test_requests_count_also_if_the_tokens_cannot_be_read() -> None:

@@ -28,8 +28,8 @@ def test_counts_the_requests_of_the_entrypoint() -> None:
 
 def test_of_an_ensemble_failures_count_half_and_its_steps_have_the_queue() -> None:
     samples = Samples(ENSEMBLE, 2)
-    samples.add(1, ServerCounters({"m": Counters(100, 20, 0), "first": Counters(100, 10, 5)}), 60)
-    assert samples.history() == (Sample(1, 110, 5, failed=10),)
+    samples.add(1, ServerCounters({"m": Counters(100, 20, 0, canceled=4), "first": Counters(100, 10, 5)}), 60)
+    assert samples.history() == (Sample(1, 110, 5, failed=10, canceled=2),)
 
 
 def test_keeps_the_newest_samples_of_the_last_seconds() -> None:

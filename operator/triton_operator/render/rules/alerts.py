@@ -10,7 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from triton_operator.api import thresholds
-from triton_operator.api.series import DESIRED
+from triton_operator.api.series import CANCELED, DESIRED
 from triton_operator.api.types import ALERTS_OWN_LABELS
 from triton_operator.promql import (
     PER_MODEL,
@@ -38,7 +38,7 @@ from .recording import (
     limits,
     tokens,
 )  # fmt: skip
-from .slo import CANCELED, FAILED, REQUESTS, budget, error_ratio, ratio
+from .slo import FAILED, REQUESTS, budget, error_ratio, ratio
 from .subject import Subject
 
 _CALM = "5m"

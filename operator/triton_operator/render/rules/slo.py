@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from triton_operator.api.series import CANCELED
 from triton_operator.promql import PER_MODEL, Rule, Scope, rate, record, unequal, window
 
 from .streaming import failed_streams
 from .subject import Subject
 
-CANCELED = "CANCELED"
-"""Triton's reason for a request that the client canceled. It doesn't count as a failure."""
 FAILED = "tritonmodel:requests_failed:rate5m"
 REQUESTS = "tritonmodel:requests:rate5m"
 RECORDED = ("5m", "3d")
