@@ -35,8 +35,8 @@ class NewerField:
 
     - `path`: without places in lists, such as spec.groups.rules.keep_firing_for.
     - `since`: the first version that knows it.
-    - `left_out`: the path of what the object does without then; "" if it is to be refused, because it would do harm
-      without the field, or because the user wants the field.
+    - `left_out`: the path of what the object does without then: spec.a, or spec.b[c] for the items of the list b that
+      have c. "" if it is to be refused: it would do harm without the field, or the user wants the field.
     """
 
     path: str

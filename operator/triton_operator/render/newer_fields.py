@@ -66,8 +66,11 @@ def _has(value: Any, path: Sequence[str]) -> bool:
 def _without(value: Any, path: Sequence[str]) -> Any:
     if isinstance(value, list):
         return [_without(item, path) for item in value]
-    if not isinstance(value, Mapping) or path[0] not in value:
+    name, _, in_items = path[0].rstrip("]").partition("[") if path else ("", "", "")
+    if not isinstance(value, Mapping) or name not in value:
         return value
+    if in_items:
+        return {**value, name: [item for item in value[name] if in_items not in item]}
     if len(path) == 1:
-        return {key: item for key, item in value.items() if key != path[0]}
+        return {key: item for key, item in value.items() if key != name}
     return {**value, path[0]: _without(value[path[0]], path[1:])}
