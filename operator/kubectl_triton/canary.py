@@ -9,7 +9,7 @@ import click
 
 from kubectl_triton import options
 from triton_operator.api import kinds
-from triton_operator.api.status import CANARY, GOOD, UNDECIDED, WORSE, Condition, status_of
+from triton_operator.api.status import CANARY, ENDED, GOOD, UNDECIDED, Condition, status_of
 from triton_repository_check.text import one_line
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _judged(connection: Cluster, name: str) -> Object:
     model, printed = _with_canary(connection, name), ""
     while True:
         said, verdict = _said(model)
-        if verdict in (GOOD, WORSE) or (said and said.reason == "NoRequests"):
+        if verdict in {GOOD, *ENDED} or (said and said.reason == "NoRequests"):
             return model
         words = f"{said.reason}: {said.message}" if said else ""
         if words != printed:

@@ -102,6 +102,18 @@ def weight(scene: Scene) -> int | None:
     return next((backend["weight"] for backend in backends if backend["name"] == CANARY), None)
 
 
+def copied(scene: Scene) -> int | None:
+    """Returns the percentage of the requests that the route copies for the canary; None if it copies none."""
+    filters = scene.api.get("HTTPRoute", FIRST)["spec"]["rules"][0]["filters"]
+    copies = [one["requestMirror"] for one in filters if one["type"] == "RequestMirror"]
+    assert all(copy["backendRef"]["name"] == CANARY for copy in copies)
+    return next((copy["percent"] for copy in copies), None)
+
+
+def filters(scene: Scene) -> list[str]:
+    return [one["type"] for one in scene.api.get("HTTPRoute", FIRST)["spec"]["rules"][0]["filters"]]
+
+
 def progress(scene: Scene) -> Object:
     found: Object = scene.status.get("canary", {})
     return found
@@ -205,3 +217,86 @@ def test_a_worse_canary_gets_no_connections_from_the_service(scene: Scene, canar
         eventually(lambda: selector() == names.selector_without_groups(FIRST), SOON, log)
         eventually(lambda: scene.condition("Canary") == ("False", "CanaryWorse"), SOON, log)
         eventually(lambda: len(scene.pods("canary")) == 1, SOON, log)
+
+
+def test_a_canary_gets_copies_until_it_is_good(plane: ControlPlane, scene: Scene) -> None:
+    with scene.operator() as operator:
+        log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
+        make(scene.api, **SPEC)
+        scene.accept_routes(ROUTE["gateway"])
+        scene.complete(3, operator)
+        change(scene, canary={**WANTED, "mirror": True})
+        for percent in (10, 30, 60):
+            eventually(lambda p=percent: copied(scene) == p, SOON, log, every=0.1)
+            assert weight(scene) is None
+        eventually(lambda: progress(scene).get("verdict") == "Good", SOON, log)
+        assert scene.condition("Canary") == ("True", "Mirrored")
+        first = [pod["metadata"]["uid"] for pod in scene.pods("canary")]
+        # What was good with copies begins again with requests, with the same servers.
+        change(scene, canary={"mirror": False})
+        eventually(lambda: weight(scene) == 10, SOON, log)
+        assert copied(scene) is None
+        assert {pod["metadata"]["uid"] for pod in scene.pods("canary")} <= set(first)
+
+
+def test_a_gateway_that_refuses_to_copy_routes_again_without(plane: ControlPlane, scene: Scene) -> None:
+    """By the standard, such a Gateway answers the requests of the route with errors."""
+
+    def refuse() -> None:
+        route = scene.api.get("HTTPRoute", FIRST)
+        [answer] = route["status"]["parents"]
+        said = {
+            **answer["conditions"][0], "status": "False", "reason": "UnsupportedValue", "message": "no RequestMirror",
+            "observedGeneration": route["metadata"]["generation"],
+        }  # fmt: skip
+        parents = [{**answer, "conditions": [said]}]
+        scene.api.patch("HTTPRoute", FIRST, {"status": {"parents": parents}}, "status")
+
+    with scene.operator() as operator:
+        log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
+        make(scene.api, **SPEC)
+        scene.accept_routes(ROUTE["gateway"])
+        scene.complete(3, operator)
+        change(scene, canary={**WANTED, "mirror": True})
+        eventually(lambda: copied(scene) == 10, SOON, log)
+        refuse()
+        eventually(lambda: copied(scene) is None, SOON, log)
+        assert weight(scene) is None
+        eventually(lambda: scene.condition("Canary") == ("False", "MirrorRefused"), SOON, log)
+        assert "because the Gateway refused a route that copies them: no RequestMirror. To try again" in message(scene)
+        scene.accept_routes(ROUTE["gateway"])
+        eventually(lambda: scene.condition("Routed") == ("True", "Accepted"), SOON, log)
+        plane.wait_until_quiet()
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+    # Nor does a new leader try it again.
+    with scene.operator(PROGRESS_SECONDS="5") as operator:
+        eventually(lambda: operator.reconciles(result="ok") > 0, SOON, log)
+        plane.wait_until_quiet()
+        assert operator.writes() == 0, operator.log
+        assert scene.condition("Canary") == ("False", "MirrorRefused")
+        change(scene, canary={"mirror": False})
+        eventually(lambda: weight(scene) == 10, SOON, log)
+
+
+def test_a_gateway_api_without_the_percentage_copies_nothing(plane: ControlPlane, scene: Scene) -> None:
+    plane.install_old_routes()
+    try:
+        with scene.operator() as operator:
+            log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
+            make(scene.api, **SPEC)
+            scene.accept_routes(ROUTE["gateway"])
+            scene.complete(3, operator)
+            change(scene, canary={**WANTED, "mirror": True})
+            eventually(lambda: scene.condition("Canary") == ("False", "MirrorRefused"), SOON, log)
+            assert "CRD of HTTPRoute doesn't know percent, which the Gateway API 1.3 and later have." in message(scene)
+            assert (filters(scene), weight(scene)) == (["RequestHeaderModifier"], None)
+            # Other changes of the route reach it.
+            change(scene, route={**ROUTE, "hostnames": ["b.example.com"]})
+            eventually(
+                lambda: scene.api.get("HTTPRoute", FIRST)["spec"]["hostnames"] == ["b.example.com"], SOON, log
+            )  # fmt: skip
+            change(scene, canary={"mirror": False})
+            eventually(lambda: weight(scene) == 10, SOON, log)
+    finally:
+        plane.install_routes()

@@ -93,6 +93,11 @@ TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "mine"}
 PORTS = [{"port": 1}]
 QUERY = {"type": "prometheus", "metadata": {}}
 BACKEND = {"name": "mine", "port": 1}
+COPY = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "mine-canary", "port": 1}}}
+COPY_TO_OTHERS = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "bank", "port": 1}}}
+EXTENSION = {
+    "type": "ExtensionRef", "extensionRef": {"group": "gateway.envoyproxy.io", "kind": "HTTPRouteFilter", "name": "f"},
+}  # fmt: skip
 ROUTE = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "mine"}
 OWN: dict[str, tuple[str, Object]] = {
     "Service": ("v1", {"selector": MINE, "ports": PORTS}),
@@ -102,7 +107,7 @@ OWN: dict[str, tuple[str, Object]] = {
     "PrometheusRule": ("monitoring.coreos.com/v1", {"groups": []}),
     "HorizontalPodAutoscaler": ("autoscaling/v2", {"scaleTargetRef": TARGET, "maxReplicas": 1}),
     "ScaledObject": ("keda.sh/v1alpha1", {"scaleTargetRef": TARGET, "triggers": [QUERY]}),
-    "HTTPRoute": ("gateway.networking.k8s.io/v1", {"rules": [{"backendRefs": [BACKEND]}]}),
+    "HTTPRoute": ("gateway.networking.k8s.io/v1", {"rules": [{"backendRefs": [BACKEND], "filters": [COPY]}]}),
     "GRPCRoute": ("gateway.networking.k8s.io/v1", {"rules": [{"backendRefs": [BACKEND]}]}),
     "BackendTrafficPolicy": ("gateway.envoyproxy.io/v1alpha1", {"targetRefs": [ROUTE]}),
 }
@@ -121,7 +126,11 @@ FOREIGN: list[tuple[str, Object]] = [
     ("ScaledObject", {"scaleTargetRef": {**TARGET, "kind": "StatefulSet"}}),
     ("HTTPRoute", {"rules": [{"backendRefs": [BACKEND]}, {"backendRefs": [{**BACKEND, "name": "bank"}]}]}),
     ("HTTPRoute", {"rules": [{"backendRefs": [{**BACKEND, "namespace": "bank"}]}]}),
+    ("HTTPRoute", {"rules": [{"backendRefs": [BACKEND], "filters": [COPY, COPY_TO_OTHERS]}]}),
+    ("HTTPRoute", {"rules": [{"backendRefs": [{**BACKEND, "filters": [COPY_TO_OTHERS]}]}]}),
+    ("HTTPRoute", {"rules": [{"backendRefs": [BACKEND], "filters": [EXTENSION]}]}),
     ("GRPCRoute", {"rules": [{"backendRefs": [{**BACKEND, "name": "bank"}]}]}),
+    ("GRPCRoute", {"rules": [{"backendRefs": [BACKEND], "filters": [COPY_TO_OTHERS]}]}),
     ("BackendTrafficPolicy", {"targetRefs": [{**ROUTE, "name": "bank"}]}),
     ("BackendTrafficPolicy", {"targetRefs": None, "targetRef": {**ROUTE, "name": "bank"}}),
     ("BackendTrafficPolicy", {"targetSelectors": [{"kind": "HTTPRoute", "matchLabels": OTHERS}]}),

@@ -37,6 +37,7 @@ _MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
 _KEDA, _SCALED_OBJECTS = ROOT / "tests" / "support" / "vendor" / "keda.yaml", "scaledobjects.keda.sh"
 _OLD = ("old-podmonitors.yaml", "old-prometheusrules.yaml", "old-scaledobjects.yaml")
 _ROUTES = ("httproutes.yaml", "grpcroutes.yaml", "backendtrafficpolicies.yaml")
+_OLD_ROUTES = ("old-httproutes.yaml", "old-grpcroutes.yaml")
 _OLM = ROOT / "tests" / "support" / "vendor" / "olm.yaml"
 _MONITORING_CRDS = [f"{plural}.monitoring.coreos.com" for plural in ("podmonitors", "prometheusrules", "prometheuses")]
 _WRITTEN = (
@@ -139,6 +140,11 @@ class ControlPlane:
     def install_routes(self) -> None:
         """Installs the CRDs of the Gateway API and of Envoy Gateway that the operator uses."""
         for file in _ROUTES:
+            self._install(documents(_MONITORING.with_name(file)))
+
+    def install_old_routes(self) -> None:
+        """Installs the CRDs of routes of the Gateway API 1.1."""
+        for file in _OLD_ROUTES:
             self._install(documents(_MONITORING.with_name(file)))
 
     def install_olm(self) -> None:

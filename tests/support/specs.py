@@ -318,6 +318,7 @@ def lawful(spec: Json) -> Json:
         result.pop("canary", None)
     elif not route:
         canary["weight"] = min(canary.get("weight", 0), 50)
+        canary.pop("mirror", None)
     if "steps" in canary:
         canary["steps"] = [step for step in canary["steps"] if step < canary.get("weight", 10)]
     rollout = result.get("rollout", {})

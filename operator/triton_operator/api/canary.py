@@ -69,6 +69,11 @@ class Canary(Base):
     steps: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=20)] = []
     """Smaller weights that it gets first, in ascending order, such as 5, 20. It gets the next one, and at last weight,
     when it is good. Default: none."""
+    mirror: bool = False
+    """Whether the canary gets copies of the requests instead: steps and weight are the percentage of the requests that
+    the Gateway copies for it, clients get the answers of the other servers only, and what it answers is dropped. It is
+    judged by them in the same way. Copies have the effects of requests, such as writes to a database. They don't count
+    in max-qps, the alerts and the autoscaler. Needs spec.route, and Gateway API 1.3 for less than 100 %."""
     gate: Gate = Gate()
     """How it is judged. A canary that is worse than the other servers gets no requests any more until spec.canary, or
     what its servers have of the rest of the spec, changes."""

@@ -147,8 +147,10 @@ class CalibrationStatus(Base):
     """The result as a sentence, and what has changed since."""
 
 
-UNDECIDED, GOOD, WORSE = "Undecided", "Good", "Worse"
+UNDECIDED, GOOD, WORSE, REFUSED = "Undecided", "Good", "Worse", "Refused"
 """Verdicts about a canary."""
+ENDED = frozenset({WORSE, REFUSED})
+"""The verdicts after which it gets no requests."""
 
 
 class CanaryStatus(Base):
@@ -157,14 +159,16 @@ class CanaryStatus(Base):
     tried: Text
     """Identifies the canary's servers and its steps. Other servers begin at the first step."""
     weight: Annotated[int, Field(ge=0, le=100)]
-    """The percentage of the requests that it should get now: a step, or spec.canary.weight; 0 if it is worse."""
+    """The percentage of the requests that it should get now, or of their copies: a step, or spec.canary.weight; 0 if it
+    is worse."""
     step: Text
     """The step that it has reached, of all, e.g. 2/3."""
     since: Timestamp | None = None
     """Since when it gets this weight, or when it was found to be worse."""
-    verdict: Literal["Undecided", "Good", "Worse"] = "Undecided"
+    verdict: Literal["Undecided", "Good", "Worse", "Refused"] = "Undecided"
     """Undecided: not enough is known at this step. Good: it is as good as the other servers with spec.canary.weight.
-    Worse: it fails more often, is slower, or ends, and gets no requests until spec.canary changes."""
+    Worse: it fails more often, is slower, or ends, and gets no requests until spec.canary changes. Refused: the Gateway
+    doesn't copy requests (spec.canary.mirror)."""
     message: Text = ""
     """What the last verdict, also that of an earlier step, was found from."""
 

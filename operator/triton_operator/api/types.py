@@ -550,6 +550,10 @@ class TritonModelSpec(Base):
             f"{MAX_BY_SERVERS}, or add spec.route",
         ),
         rule(
+            "!has(self.canary) || has(self.route) || !has(self.canary.mirror) || !self.canary.mirror",
+            "canary.mirror needs spec.route, because a Gateway copies the requests: add spec.route, or remove mirror",
+        ),
+        rule(
             "!has(self.canary) || !has(self.route) || !has(self.route.hashHeader)",
             "canary and route.hashHeader exclude each other, because the requests of a sequence would go to both kinds "
             "of servers: remove one of them",
@@ -628,6 +632,11 @@ class TritonModel(Base):
         """Returns spec.autoscaling, or None if the operator creates no autoscaler."""
         scaling = self.spec.autoscaling
         return scaling if scaling is not None and scaling.engine != "None" else None
+
+    @property
+    def copies(self) -> bool:
+        """Whether the canary gets copies of the requests."""
+        return self.spec.canary is not None and self.spec.canary.mirror
 
     @property
     def is_explicit(self) -> bool:

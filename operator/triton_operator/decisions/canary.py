@@ -12,14 +12,15 @@ from typing import Any
 
 from triton_operator.api import kinds, names
 from triton_operator.api.canary import MAX_BY_SERVERS, Canary
-from triton_operator.api.status import WORSE, CanaryStatus, TritonModelStatus
+from triton_operator.api.status import ENDED, CanaryStatus, TritonModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
-from triton_operator.render import Facts
+from triton_operator.render import Facts, routes
 from triton_operator.render.kept_template import digest, spec_hash
 
 _ALL = 100
+_ROUTES = frozenset(child.kind.kind for child in routes.CHILDREN)
 
 
 def canary(model: TritonModel, before: TritonModelStatus, servers: int) -> Iterator[Group]:
@@ -67,14 +68,20 @@ def progress_of(canary: Canary, own: TritonModel, before: CanaryStatus | None) -
     - `own`: the TritonModel as the canary's servers should have it.
     - `before`: the last known progress, perhaps of another canary.
 
-    Other servers begin at the first step. The same with another plan keep the weight that they have earned.
+    Other servers begin at the first step, and so do those that got copies. The same with another plan keep the weight
+    that they have earned.
     """
-    servers = spec_hash(own, "")
-    tried = f"{servers}-{digest([canary.weights, canary.gate.model_dump(mode='json', exclude_defaults=True)])}"
+    servers = f"{spec_hash(own, '')}-"
+    plan: list[object] = [canary.weights, canary.gate.model_dump(mode="json", exclude_defaults=True)]
+    if canary.mirror and own.spec.route is not None:
+        # Who was good with copies of requests hasn't answered one. Another Gateway may copy what the last one refused.
+        servers = f"copies-{servers}"
+        plan.append(own.spec.route.gateway.model_dump(mode="json", exclude_defaults=True))
+    tried = f"{servers}{digest(plan)}"
     if before is not None and before.tried == tried:
         return before
     weight = canary.weights[0]
-    if before is not None and before.verdict != WORSE and before.tried.startswith(f"{servers}-"):
+    if before is not None and before.verdict not in ENDED and before.tried.startswith(servers):
         weight = next((weight for weight in canary.weights if weight >= before.weight), canary.weight)
     return at_weight(CanaryStatus(tried=tried, weight=weight, step=""), canary, weight)
 
@@ -93,7 +100,7 @@ def next_weight(canary: Canary, weight: int) -> int | None:
 def is_judged(model: TritonModel, before: TritonModelStatus) -> bool:
     """Returns whether the requests of the canary are counted. `before`: the last status."""
     own, wanted = of_canary(model), model.spec.canary
-    return own is not None and wanted is not None and progress_of(wanted, own, before.canary).verdict != WORSE
+    return own is not None and wanted is not None and progress_of(wanted, own, before.canary).verdict not in ENDED
 
 
 def lacks(entrypoint: str, pods: Iterable[Pod]) -> bool:
@@ -110,6 +117,12 @@ def _may_serve(own: Group, entrypoint: str) -> bool:
     return len(own.current) == len(own.living) and not lacks(entrypoint, own.living)
 
 
+def _may_copy(children: Iterable[Mapping[str, Any]]) -> bool:
+    """Returns whether the routes copy requests already, or are accepted."""
+    there = [obj for obj in children if obj["kind"] in _ROUTES]
+    return bool(there) and all(routes.copies(obj) or routes.accepted(obj) for obj in there)
+
+
 def share(weight: int, groups: Sequence[Group], children: Iterable[Mapping[str, Any]], entrypoint: str) -> int:
     """Returns the percentage that the canary gets of `weight`.
 
@@ -117,7 +130,8 @@ def share(weight: int, groups: Sequence[Group], children: Iterable[Mapping[str, 
     - `children`: the objects that the TritonModel has.
     - `entrypoint`: the model that clients call; "" if it isn't known.
 
-    It gets nothing before its Service is there, and of a route only what the servers that are ready are enough for.
+    It gets nothing before its Service is there, and of a route only what the servers that are ready are enough for. The
+    copying begins when the route without copies is accepted, so that it is known what a refusal is about.
     """
     main, own = groups[0], next((group for group in groups if group.name == names.CANARY), None)
     if own is None or not _may_serve(own, entrypoint):
@@ -125,8 +139,10 @@ def share(weight: int, groups: Sequence[Group], children: Iterable[Mapping[str, 
     ready = sum(pod.is_ready for pod in own.living)
     if main.model.spec.route is None:
         return weight if ready >= servers_of(main.desired, weight, by_route=False) else 0
-    service = (kinds.SERVICE.kind, names.deployment(main.model.name, names.CANARY))
+    service, children = (kinds.SERVICE.kind, names.deployment(main.model.name, names.CANARY)), tuple(children)
     if not any((obj["kind"], obj["metadata"]["name"]) == service for obj in children):
+        return 0
+    if main.model.copies and not _may_copy(children):
         return 0
     return min(weight, _ALL * ready // max(1, main.desired))
 

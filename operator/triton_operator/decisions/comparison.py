@@ -154,6 +154,7 @@ def _new(histories: Mapping[str, History], last: Mapping[str, Sample]) -> Counts
         samples = history[-1:] if known is None else (known, *(sample for sample in history if sample.at > known.at))
         for before, after in itertools.pairwise(samples):
             canceled = after.canceled - before.canceled
+            # Copies of requests that a client cancels aren't canceled.
             grown = (
                 after.requests - before.requests - canceled,
                 after.failed - before.failed - canceled,

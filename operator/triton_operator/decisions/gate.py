@@ -13,10 +13,10 @@ from triton_operator.api import names
 from triton_operator.api.canary import Canary, Gate
 from triton_operator.api.series import FAILURES_PER_REQUEST
 from triton_operator.api.servers import History
-from triton_operator.api.status import GOOD, WORSE, CanaryStatus, timestamp
+from triton_operator.api.status import ENDED, GOOD, REFUSED, WORSE, CanaryStatus, timestamp
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
-from triton_operator.render import Facts
+from triton_operator.render import Facts, routes
 
 from .canary import at_weight, next_weight, progress_of, share
 from .comparison import Counts, Evidence, corrected, observe
@@ -24,6 +24,11 @@ from .snapshot import Snapshot
 
 _ENDED = 3
 """So many ends of one server in a round make a canary worse."""
+_ROUTES = frozenset(child.kind.kind for child in routes.CHILDREN)
+_ABOUT_FILTERS = frozenset({"UnsupportedValue", "IncompatibleFilters"})
+"""Reasons for which a Gateway's controller doesn't accept a route with a filter that it doesn't know."""
+_EXPECTED = 20
+"""If so many requests are expected, it is no chance that none arrives."""
 _MILLISECONDS = 1000
 _ALL = 100
 
@@ -39,6 +44,11 @@ class Judged:
     evidence: Evidence
     restarts: Mapping[str, int] = field(default_factory=dict)
 
+    def misses(self, percent: int) -> bool:
+        """Returns whether nothing has arrived, although this percentage of the requests should, or of their copies."""
+        requests = self.evidence.all
+        return not requests.first.requests and requests.second.requests * percent >= _EXPECTED * _ALL
+
 
 def judge(snapshot: Snapshot, groups: Sequence[Group], before: Judged | None, elapsed: float) -> Judged | None:
     """Returns what is known of the canary now; None without one.
@@ -52,9 +62,13 @@ def judge(snapshot: Snapshot, groups: Sequence[Group], before: Judged | None, el
     if canary is None or own is None:
         return None
     progress = progress_of(canary, own.model, before.progress if before else snapshot.before.canary)
-    if progress.verdict == WORSE:
+    if progress.verdict in ENDED:
         return Judged(progress, Evidence(elapsed))
     gets = share(progress.weight, groups, snapshot.children, snapshot.facts.entrypoint)
+    # A Gateway may also refuse the route because no server of the canary is ready.
+    if canary.mirror and gets and (why := _refusal(snapshot)) is not None:
+        refused = {"verdict": REFUSED, "weight": 0, "since": _time(snapshot), "message": why}
+        return Judged(progress.model_copy(update=refused), Evidence(elapsed))
     if not gets and progress.since is not None:
         progress = progress.model_copy(update={"since": None})
     if before is None or before.progress.tried != progress.tried or not progress.weight:
@@ -72,13 +86,28 @@ def judge(snapshot: Snapshot, groups: Sequence[Group], before: Judged | None, el
     judged = replace(before, progress=progress, evidence=evidence)
     if progress.since is None and gets == progress.weight:
         judged = _begin(groups, progress.model_copy(update={"since": _time(snapshot)}), evidence.next_round(elapsed))
-    if (why := _why_worse(judged, own.current, main.living)) is not None:
+    if (why := _why_worse(judged, canary, own.current, main.living)) is not None:
         worse = {"verdict": WORSE, "weight": 0, "since": _time(snapshot), "message": why}
         return Judged(progress.model_copy(update=worse), evidence)
     if gets == progress.weight and _is_good(judged, canary.gate, snapshot.time, elapsed):
         after = _after_good(progress, canary, evidence)
         return _begin(groups, after, evidence.next_round(elapsed))
     return judged
+
+
+def _refusal(snapshot: Snapshot) -> str | None:
+    """Returns why the Gateway doesn't copy requests; None if it does, or if that isn't known.
+
+    By the standard it answers every request with an error until the route has no copies any more.
+    """
+    lacking = {kind for kind, path in snapshot.facts.cluster.lacks if path == routes.PERCENT.path}
+    if lacking:
+        return f"this cluster's CRD of {min(lacking)} doesn't know percent, which {routes.PERCENT.since} and later have"
+    copying = (obj for obj in snapshot.children if obj["kind"] in _ROUTES and routes.copies(obj))
+    for said in (said for obj in copying for said in routes.refusals(obj)):
+        if said["type"] == "PartiallyInvalid" or said.get("reason") in _ABOUT_FILTERS:
+            return f"the Gateway refused a route that copies them: {said.get('message') or 'no reason given'}"
+    return None
 
 
 def _begin(groups: Iterable[Group], progress: CanaryStatus, evidence: Evidence) -> Judged:
@@ -119,16 +148,21 @@ def _after_good(progress: CanaryStatus, canary: Canary, evidence: Evidence) -> C
     """Returns the progress of a canary that is good at its step."""
     if progress.verdict == GOOD:
         return progress
-    message = f"good with {progress.weight} % of the requests: {_failures(evidence)}{_times(evidence)}"
+    message = f"good with {part(canary, progress.weight)}: {_failures(evidence)}{_times(evidence)}"
     progress = progress.model_copy(update={"message": message})
     if (weight := next_weight(canary, progress.weight)) is None:
         return progress.model_copy(update={"verdict": GOOD})
     return at_weight(progress, canary, weight)
 
 
-def _why_worse(judged: Judged, own: Iterable[Pod], others: Iterable[Pod]) -> str | None:
+def part(canary: Canary, percent: int) -> str:
+    """Returns what the canary gets, as words."""
+    return f"{'copies of ' if canary.mirror else ''}{percent} % of the requests"
+
+
+def _why_worse(judged: Judged, canary: Canary, own: Iterable[Pod], others: Iterable[Pod]) -> str | None:
     """Returns why the canary is worse than the others; None if it isn't, or if that isn't known."""
-    evidence, at = judged.evidence, f"with {judged.progress.weight} % of the requests"
+    evidence, at = judged.evidence, f"with {part(canary, judged.progress.weight)}"
     if evidence.is_worse:
         fails = evidence.fails >= evidence.is_slow
         what = _failures(evidence) if fails else f"slower{_times(evidence) or ': it answers none that wait'}"

@@ -48,6 +48,7 @@ def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
         # During its init containers, a pod has an address but no metrics.
         {"sourceLabels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
         {"targetLabel": "tritonmodel", "replacement": model.name, "action": "replace"},
+        *([_of_copies(model)] if model.copies else []),
     ]
     endpoint = {
         "port": "metrics",
@@ -70,6 +71,25 @@ def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
         **LIMITS,
     }
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
+
+
+def _of_copies(model: TritonModel) -> dict[str, Any]:
+    """Returns a relabeling for servers that get copies of requests: these aren't a load of the TritonModel.
+
+    The rules need not know of it, nor that they still see the copies of the last minute when there are none any more.
+    """
+    return {
+        "sourceLabels": ["__meta_kubernetes_pod_label_tritonoperator_io_group"],
+        "regex": names.CANARY,
+        "targetLabel": "tritonmodel",
+        "replacement": copies_of(model.name),
+        "action": "replace",
+    }
+
+
+def copies_of(name: str) -> str:
+    """Returns the label `tritonmodel` of servers that get copies of requests. No TritonModel can have this name."""
+    return f"{name}/copies"
 
 
 def pod_monitors(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:

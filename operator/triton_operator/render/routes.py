@@ -5,16 +5,22 @@ Only what clients of a model need is routed: the standard has no way to take one
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from triton_operator.api import kinds, names
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import Kind, NewerField
 from triton_operator.api.route import GatewayReference
 from triton_operator.api.status import ROUTED
 from triton_operator.api.types import TritonModel
 
 from .child_type import Child, Object
-from .common import obj, only
+from .common import is_newest, obj, only
 from .facts import Facts
 
+_REFUSES = {"Accepted": "False", "ResolvedRefs": "False", "PartiallyInvalid": "True"}
+"""Conditions of a route, with the status by which a Gateway's controller refuses it, or a part of it."""
+_ALL = 100
 _MATCHES = 8
 """How many matches a rule has at most. The Gateway API 1.1 allows so many, and 1.2 for a GRPCRoute."""
 PARENTS = "parents"
@@ -55,6 +61,9 @@ NOT_INFERENCE = "|".join(
 """A regular expression for the routed paths that aren't inference."""
 
 
+_COPY = "RequestMirror"
+
+
 def http_routes(model: TritonModel, facts: Facts) -> list[Object]:
     """Returns the HTTPRoute if the spec has a route. Without a listener or host names of its own, it carries gRPC too.
 
@@ -66,7 +75,7 @@ def http_routes(model: TritonModel, facts: Facts) -> list[Object]:
         return []
     http = [{"method": verb, "path": {"type": how, "value": path}} for verb, how, path in _HTTP]
     grpc = [{"path": {"type": "Exact", "value": f"/{service}/{method}"}} for service, method in _GRPC]
-    rules = [{**rule, "filters": [_NO_FORM]} for rule in _rules(model, facts, http, "http")]
+    rules = _rules(model, facts, http, "http", _NO_FORM)
     if route.grpc is None:
         rules += _rules(model, facts, grpc, "grpc")
     return [_route(model, kinds.HTTP_ROUTE, route.gateway, route.gateway.listener, route.hostnames, rules)]
@@ -106,25 +115,67 @@ def _parent(gateway: GatewayReference, listener: str | None) -> Object:
     }
 
 
-def _rules(model: TritonModel, facts: Facts, matches: list[Object], port: str) -> list[Object]:
+def _rules(model: TritonModel, facts: Facts, matches: list[Object], port: str, *filters: Object) -> list[Object]:
     """Returns rules that do the same with the requests that one of `matches` is about."""
-    weight = facts.canary_weight
+    weight, canary = facts.canary_weight, names.deployment(model.name, names.CANARY)
     weights = {model.name: 1}
-    if weight is not None:
-        weights = {model.name: 100 - weight, names.deployment(model.name, names.CANARY): weight}
-    backends = [
-        {"group": "", "kind": "Service", "name": name, "port": names.PORTS[port], "weight": share}
-        for name, share in weights.items()
-    ]
-    return [{"matches": matches[n : n + _MATCHES], "backendRefs": backends} for n in range(0, len(matches), _MATCHES)]
+    if weight is not None and model.copies:
+        filters = (*filters, *([_copy(canary, port, weight)] if weight else []))
+    elif weight is not None:
+        weights = {model.name: _ALL - weight, canary: weight}
+    backends = [{**_service(name, port), "weight": share} for name, share in weights.items()]
+    rest = {"backendRefs": backends, **({"filters": list(filters)} if filters else {})}
+    return [{"matches": matches[n : n + _MATCHES], **rest} for n in range(0, len(matches), _MATCHES)]
 
 
+def _service(name: str, port: str) -> Object:
+    return {"group": "", "kind": "Service", "name": name, "port": names.PORTS[port]}
+
+
+def _copy(name: str, port: str, percent: int) -> Object:
+    """Returns a filter that copies so many percent of the requests for the Service `name`."""
+    # Before the Gateway API 1.3 it is always all of them.
+    part = {} if percent == _ALL else {"percent": percent}
+    return {"type": _COPY, "requestMirror": {"backendRef": _service(name, port), **part}}
+
+
+def copies(route: Mapping[str, Any]) -> bool:
+    """Returns whether this route copies requests."""
+    rules = route["spec"].get("rules", [])
+    return any(one.get("type") == _COPY for each in rules for one in each.get("filters", []))
+
+
+def accepted(route: Mapping[str, Any]) -> bool:
+    """Returns whether a Gateway's controller has accepted the route as it is, and none refuses it or a part of it."""
+    answers = [said for answer in route.get("status", {}).get(PARENTS, []) for said in answer.get("conditions", [])]
+    return not any(refusals(route)) and any(
+        (said.get("type"), said.get("status")) == ("Accepted", "True") and is_newest(route, said) for said in answers
+    )
+
+
+def refusals(obj: Mapping[str, Any], answers: str = PARENTS) -> Iterator[Mapping[str, Any]]:
+    """Yields the conditions by which Gateways' controllers refuse the object as it is, or a part of it.
+
+    `answers`: the field of its status with the answers of the controllers.
+    Shapes: https://gateway-api.sigs.k8s.io/reference/spec/#routeparentstatus
+    """
+    for answer in obj.get("status", {}).get(answers, []):
+        for said in answer.get("conditions", []):
+            if said.get("status") == _REFUSES.get(said.get("type", "")) and is_newest(obj, said):
+                yield said
+
+
+PERCENT = NewerField(
+    # Without it, all requests would be copied.
+    "spec.rules.filters.requestMirror.percent", "the Gateway API 1.3", left_out="spec.rules.filters[requestMirror]",
+)  # fmt: skip
 HTTP = Child(
     kinds.HTTP_ROUTE,
     http_routes,
     needed=lambda model: model.spec.route is not None,
     condition=ROUTED,
     status=only(PARENTS),
+    newer=(PERCENT,),
 )
 GRPC = Child(
     kinds.GRPC_ROUTE,
@@ -132,5 +183,6 @@ GRPC = Child(
     needed=lambda model: model.spec.route is not None and model.spec.route.grpc is not None,
     condition=ROUTED,
     status=only(PARENTS),
+    newer=(PERCENT,),
 )
 CHILDREN = (HTTP, GRPC)

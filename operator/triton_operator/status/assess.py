@@ -74,7 +74,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     answering = ready if facts.serves_all else [p for p in groups[0].living if p.is_ready]
     limits = thresholds.states(snapshot.requested, before.thresholds, now)
     accepted = routed(snapshot, decision, writes)
-    tried = memory.canary.progress if memory.canary else None
+    judged = memory.canary
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
         # A write that is refused is seldom why the servers that are there don't answer.
@@ -91,7 +91,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         counting.with_uncounted_models(monitoring_available(snapshot, writes, models), snapshot, entrypoint),
         accepted,
         enforced(snapshot, decision, writes, accepted),
-        canary(snapshot, groups, [redacted(model, states) for states, _ in reported], accepted, tried, now),
+        canary(snapshot, groups, [redacted(model, states) for states, _ in reported], accepted, judged, now),
     ]
     noted = [with_notes(c, snapshot, decision, writes) for c in conditions if c]
     digests = sorted({p.model_digest for p in main.current} - {""})
@@ -111,7 +111,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         autoscaling=last_scale(decision.scale, before.autoscaling, now),
-        canary=tried,
+        canary=judged.progress if judged else None,
         calibration=_calibration(model, main),
         last_repair=last_repair(living, before.last_repair, memory.evicted, now[:19] + "Z"),
         evictions=[*before.evictions, memory.evicted.time][-MAX_EVICTIONS:] if memory.evicted else before.evictions,

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from triton_operator.api import kinds, names
 from triton_operator.api.canary import Canary
-from triton_operator.api.status import CANARY, GOOD, WORSE, CanaryStatus, Condition, ModelStatus
+from triton_operator.api.status import CANARY, GOOD, REFUSED, WORSE, CanaryStatus, Condition, ModelStatus
 from triton_operator.decisions.canary import lacks, next_weight, share
+from triton_operator.decisions.gate import Judged, part
 from triton_operator.decisions.snapshot import Snapshot
+from triton_operator.pods import Problem
 from triton_operator.pods.group import Group
 from triton_operator.pods.problems import step_of
 from triton_operator.render import endpoint
@@ -16,15 +18,23 @@ from triton_operator.render import endpoint
 from .conditions import condition
 from .pods_problem import pods_problem
 
-CANARY_WORSE = "CanaryWorse"
 
-
-def why_worse(progress: CanaryStatus) -> str:
-    """Returns why a canary gets no requests any more, and what to do."""
-    return (
-        f"the canary gets no requests since {progress.since}, because it was worse {progress.message}. To try again "
-        "change spec.canary; to end it run kubectl triton abort"
-    )
+def ended(progress: CanaryStatus) -> Problem | None:
+    """Returns why a canary gets no requests any more, and what to do; None if it gets some."""
+    if progress.verdict == WORSE:
+        return Problem(
+            "CanaryWorse",
+            f"the canary gets no requests since {progress.since}, because it was worse {progress.message}. To try "
+            "again change spec.canary; to end it run kubectl triton abort",
+        )
+    if progress.verdict == REFUSED:
+        return Problem(
+            "MirrorRefused",
+            f"the canary gets no copies of requests since {progress.since}, because {progress.message}. To try again "
+            "change spec.canary or the Gateway; to give it requests remove spec.canary.mirror, or run kubectl triton "
+            "abort",
+        )
+    return None
 
 
 def canary(
@@ -32,22 +42,23 @@ def canary(
     groups: Sequence[Group],
     models: Sequence[Sequence[ModelStatus]],
     routed: Condition | None,
-    progress: CanaryStatus | None,
+    judged: Judged | None,
     now: str,
 ) -> Condition | None:
     """Canary: whether the canary gets its part of the requests; None without one.
 
-    `groups`: with the desired pod templates. `models`: those of each group. `routed`: the condition Routed. `progress`:
-    how far it has come.
+    `groups`: with the desired pod templates. `models`: those of each group. `routed`: the condition Routed. `judged`:
+    what is known of it.
     """
     wanted = snapshot.model.spec.canary
     own, its_models = next(
         (both for both in zip(groups, models, strict=True) if both[0].name == names.CANARY), (None, ())
     )
-    if wanted is None or own is None or progress is None:
+    if wanted is None or own is None or judged is None:
         return None
-    if progress.verdict == WORSE:
-        return condition(CANARY, "False", CANARY_WORSE, why_worse(progress))
+    progress = judged.progress
+    if (over := ended(progress)) is not None:
+        return condition(CANARY, "False", over.reason, over.message)
     if lacks(snapshot.facts.entrypoint, own.living):
         return condition(
             CANARY, "False", "CanaryLacksEntrypoint",
@@ -61,12 +72,12 @@ def canary(
     if not wanted.weight:
         return condition(CANARY, "True", "NoRequests", f"weight is 0, so the canary gets no requests; {servers}")
     if routed is None:
-        part = 100 * ready / (ready + others)
+        connections = 100 * ready / (ready + others)
         return condition(
             CANARY, "True", "ByServers",
-            f"about {part:.0f} % of the connections to {endpoint(snapshot.model)} go to the canary, because it has "
-            f"{ready} of {ready + others} ready servers; weight is {progress.weight} %. A Gateway (spec.route) would "
-            f"choose for each request. {_verdict(wanted, progress)}",
+            f"about {connections:.0f} % of the connections to {endpoint(snapshot.model)} go to the canary, because it "
+            f"has {ready} of {ready + others} ready servers; weight is {progress.weight} %. A Gateway (spec.route) "
+            f"would choose for each request. {_verdict(wanted, progress)}",
         )  # fmt: skip
     if snapshot.child_named(kinds.SERVICE, names.deployment(snapshot.model.name, names.CANARY)) is None:
         return condition(
@@ -79,6 +90,20 @@ def canary(
             f"the former one, if there is one; {servers}",
         )  # fmt: skip
     gets = share(progress.weight, groups, snapshot.children, snapshot.facts.entrypoint)
+    what = "copies" if wanted.mirror else "requests"
+    if judged.misses(gets):
+        return condition(
+            CANARY, "False", "NothingArrives",
+            f"no {what} arrive at the canary ({servers}), although it should get {part(wanted, gets)} through the "
+            "Gateway, and the other servers answer requests: check that clients use the Gateway"
+            f"{', and that it supports RequestMirror' if wanted.mirror else ''}",
+        )  # fmt: skip
+    if wanted.mirror:
+        return condition(
+            CANARY, "True", "Mirrored",
+            f"copies of {gets} % of the requests through the Gateway go to the canary ({servers}); all clients get the "
+            f"answers of the other servers. {_verdict(wanted, progress)}",
+        )  # fmt: skip
     return condition(
         CANARY, "True", "Weighted",
         f"{gets} % of the requests through the Gateway go to the canary ({servers}); clients of "
@@ -89,7 +114,8 @@ def canary(
 def _verdict(wanted: Canary, progress: CanaryStatus) -> str:
     """Returns what was found of a canary that gets requests, and what comes next, as a sentence."""
     if progress.verdict == GOOD:
-        return f"It is {progress.message}. To make it the spec run kubectl triton promote"
+        first = "; to give it requests before, remove spec.canary.mirror" if wanted.mirror else ""
+        return f"It is {progress.message}. To make it the spec run kubectl triton promote{first}"
     following = next_weight(wanted, progress.weight)
     after = "then it can be promoted" if following is None else f"the next one has {following} %"
     earlier = f"It was {progress.message}. " if progress.message else ""

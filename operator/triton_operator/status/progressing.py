@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from triton_operator.api import names, secrets
-from triton_operator.api.status import PROGRESSING, WORSE, Condition
+from triton_operator.api.status import PROGRESSING, Condition
 from triton_operator.decisions.decide import Decision
 from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.model_changes import LoadDecision
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import step_of
 
-from .canary import CANARY_WORSE, why_worse
+from .canary import ended
 from .conditions import condition
 from .kstatus import COMPLETE
 from .pods_problem import of_group
@@ -42,8 +42,8 @@ def progressing(
         return _changing(decision.load, secrets.values(snapshot.model))
     if all(group.is_complete for group in snapshot.groups) and not any(pod.is_alive for pod in snapshot.ending):
         tried = decision.memory.canary.progress if decision.memory.canary else None
-        if tried is not None and tried.verdict == WORSE:
-            return condition(PROGRESSING, "False", CANARY_WORSE, why_worse(tried))
+        if tried is not None and (over := ended(tried)) is not None:
+            return condition(PROGRESSING, "False", over.reason, over.message)
         differing = "".join(_differing(group.current) for group in snapshot.groups)
         return condition(
             PROGRESSING, "False", COMPLETE, "every server runs the current spec" + differing + _newer(decision)

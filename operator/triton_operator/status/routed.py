@@ -14,9 +14,6 @@ from triton_operator.render.common import is_newest
 from .conditions import condition
 from .writes import Writes
 
-_CONDITIONS = frozenset({"Accepted", "ResolvedRefs"})
-"""What the Gateway API's conditions of a route are called."""
-
 
 def routed(snapshot: Snapshot, decision: Decision, writes: Writes) -> Condition | None:
     """Routed: whether the Gateway has accepted the route; None without one."""
@@ -105,12 +102,12 @@ def _problem(kind: str, there: Object | None, field: str, gateway: str) -> Condi
         for said in answer.get("conditions", [])
         if is_newest(there, said)
     ]
-    for said in answers:
-        if said.get("status") == "False" and said.get("type") in _CONDITIONS:
-            reason, message = said.get("reason") or "Unknown", said.get("message") or "no reason given"
-            return condition(
-                ROUTED, "False", str(reason), f"the Gateway {gateway} refuses the {there['kind']}: {message}"
-            )
+    if (said := next(routes.refusals(there, field), None)) is not None:
+        reason, message = said.get("reason") or "Unknown", said.get("message") or "no reason given"
+        part = "a part of " if said["type"] == "PartiallyInvalid" else ""
+        return condition(
+            ROUTED, "False", str(reason), f"the Gateway {gateway} refuses {part}the {there['kind']}: {message}"
+        )
     if not any(said.get("type") == "Accepted" for said in answers):
         return condition(
             ROUTED, "Unknown", "WaitingForGateway",

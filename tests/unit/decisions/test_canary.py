@@ -34,6 +34,7 @@ def shares(
     service: str = f"{gen.NAME}-canary",
     others: int = 1,
     entrypoint: str = "",
+    routes: tuple[dict[str, Any], ...] = (),
 ) -> Facts:
     """Returns the facts with a canary that has one pod for each of these modifiers, beside so many other servers."""
     model = gen.model(**spec)
@@ -43,7 +44,9 @@ def shares(
     there = {"kind": "Service", "metadata": {"name": service}}
     mine = tuple(Pod(gen.pod(modifier, name=f"canary-{n}")) for n, modifier in enumerate(pods))
     groups = [groups[0], *(replace(group, pods=mine, template=gen.TEMPLATE) for group in groups[1:])]
-    return with_shares(replace(FACTS, entrypoint=entrypoint), groups, ending, [gen.child("Service"), there], weight)
+    return with_shares(
+        replace(FACTS, entrypoint=entrypoint), groups, ending, [gen.child("Service"), there, *routes], weight
+    )
 
 
 def test_a_model_without_a_canary_has_no_further_group() -> None:
@@ -101,6 +104,26 @@ def test_a_route_sends_it_nothing_before_a_server_is_ready() -> None:
     assert shares(spec, gen.not_ready, lambda _: None).canary_weight == 20
     assert shares(spec, lambda _: None, service="other").canary_weight == 0, "its Service is refused"
     assert shares({"route": ROUTE}).canary_weight is None
+
+
+def test_requests_are_copied_when_the_routes_without_copies_are_accepted() -> None:
+    """So a route that a Gateway refuses anyway isn't taken for one that it refuses because of copies."""
+    spec = {"route": ROUTE, "canary": {**CANARY, "mirror": True}}
+
+    def copied(*answers: str | None) -> int | None:
+        there = tuple(
+            {
+                "kind": kind,
+                "metadata": {"name": gen.NAME, "generation": 1},
+                "spec": {"rules": [{"filters": [{"type": "RequestMirror"}]} if answer is None else {}]},
+                "status": {"parents": [{"conditions": [{"type": "Accepted", "status": answer}]}]},
+            }
+            for kind, answer in zip(("HTTPRoute", "GRPCRoute"), answers, strict=False)
+        )
+        return shares(spec, lambda _: None, routes=there).canary_weight
+
+    assert copied() == copied("Unknown") == copied("False", "True") == copied("True", "False") == 0
+    assert copied("True", "True") == copied("True", None) == copied(None, None) == 20
 
 
 def test_a_route_sends_it_what_its_ready_servers_are_enough_for() -> None:
@@ -170,6 +193,30 @@ def test_a_worse_canary_is_tried_again_from_the_first_step_after_a_change() -> N
     assert progress(worse, steps=[2, 5]) == worse
     again = progress(worse, steps=[3, 5])
     assert (again.weight, again.verdict) == (3, "Undecided")
+
+
+@pytest.mark.parametrize("was", [True, False])
+def test_one_that_got_copies_of_requests_begins_again_with_requests(was: bool) -> None:
+    there = progress(steps=[2, 5], mirror=was).model_copy(update={"weight": 20, "verdict": "Good"})
+    assert progress(there, steps=[2, 5], mirror=was) == there
+    assert progress(there, steps=[2, 10], mirror=was).weight == 20
+    again = progress(there, steps=[2, 5], mirror=not was)
+    assert (again.weight, again.verdict) == (2, "Undecided")
+
+
+def test_the_gateway_copies_as_many_requests_as_it_should_get() -> None:
+    for weight, percent in ((None, None), (0, None), (20, 20), (100, 100)):
+        model = gen.model(route=ROUTE, canary={**CANARY, "mirror": True})
+        facts = replace(FACTS, canary_weight=weight)
+        routes = [o for o in render(model, facts) if o["kind"] in ("HTTPRoute", "GRPCRoute")]
+        assert len(routes) == 2
+        for rule in (rule for route in routes for rule in route["spec"]["rules"]):
+            [backend] = rule["backendRefs"]
+            assert (backend["name"], backend["weight"]) == (gen.NAME, 1)
+            copies = [f["requestMirror"] for f in rule.get("filters", []) if f["type"] == "RequestMirror"]
+            assert [c.get("percent", 100) for c in copies] == ([] if percent is None else [percent])
+            assert all(c["backendRef"]["name"] == f"{gen.NAME}-canary" for c in copies)
+            assert all(c["backendRef"]["port"] == backend["port"] for c in copies)
 
 
 def test_its_servers_are_as_many_as_its_step_needs() -> None:

@@ -20,6 +20,8 @@ from triton_operator.decisions.comparison import corrected
 from triton_operator.decisions.gate import Judged, _failures_per_request, judge
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
+from triton_operator.render import routes
+from triton_operator.render.facts import Capabilities
 
 ROUTE = {"gateway": {"name": "models"}, "hostnames": ["a.example.com"]}
 CANARY: dict[str, Any] = {
@@ -46,6 +48,8 @@ class Scene:
         self.now, self.before, self.known = 0.0, TritonModelStatus(), None
         self._counts = {OWN: [0.0, 0.0, 0.0], OTHER: [0.0, 0.0, 0.0]}
         self.known: Judged | None = None
+        self.routes: tuple[dict[str, Any], ...] = ()
+        self.cluster = Capabilities()
 
     def __call__(self, seconds: float = 2) -> CanaryStatus:
         """Lets so much time pass, and returns the progress."""
@@ -70,9 +74,9 @@ class Scene:
             for gone in [self.canceled * requests if pod == OTHER else 0.0]
         }
         snapshot, *_ = seen(
-            model, pods=main, routes=(service,), deployment=MAIN, before=self.before, histories=histories,
+            model, pods=main, routes=(service, *self.routes), deployment=MAIN, before=self.before, histories=histories,
             time=BEGIN + timedelta(seconds=self.now),
-            facts={"entrypoint": "a", "decoupled": ("a",) if self.decoupled else ()},
+            facts={"entrypoint": "a", "decoupled": ("a",) if self.decoupled else (), "cluster": self.cluster},
         )  # fmt: skip
         restarted = gen.put("status.containerStatuses.0.restartCount", self.restarts)
         old = gen.put("metadata.annotations", {names.ANNOTATION_TEMPLATE: "old"})
@@ -243,10 +247,107 @@ def test_a_step_that_another_client_has_written_stops_nothing(step: str) -> None
     assert scene(140).verdict == "Good"
 
 
+MIRRORED: dict[str, Any] = {**CANARY, "mirror": True}
+
+
+def route(reason: str, type_: str = "Accepted", status: str = "False", *, seen: int = 2, copies: bool = True) -> Any:
+    """Returns a route with this answer of a Gateway's controller. `seen`: the generation that it is about, of 2."""
+    said = {"type": type_, "status": status, "reason": reason, "message": "no copies", "observedGeneration": seen}
+    rule = {"filters": [{"type": "RequestMirror", "requestMirror": {}}] if copies else []}
+    return {
+        "kind": "HTTPRoute",
+        "metadata": {"name": gen.NAME, "generation": 2},
+        "spec": {"rules": [rule]},
+        "status": {"parents": [{"conditions": [said]}]},
+    }
+
+
+ACCEPTED = route("Accepted", status="True", copies=False)
+
+
+def test_one_that_gets_copies_is_judged_like_one_that_gets_requests() -> None:
+    scene = Scene(canary=MIRRORED)
+    scene.routes = (ACCEPTED,)
+    progress = scene(400)
+    assert (progress.weight, progress.verdict) == (50, "Good")
+    assert progress.message.startswith("good with copies of 50 % of the requests: 0 of 2")
+    scene.fails = 0.5
+    progress = scene(60)
+    assert (progress.weight, progress.verdict) == (0, "Worse")
+    assert progress.message.startswith("with copies of 50 % of the requests: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (route("UnsupportedValue"), "Refused"),
+        (route("IncompatibleFilters"), "Refused"),
+        (route("UnsupportedValue", "PartiallyInvalid", "True"), "Refused"),
+        (route("Accepted", status="True"), "Undecided"),
+        (route("UnsupportedValue", seen=1), "Undecided"),
+        (route("UnsupportedValue", copies=False), "Undecided"),
+        (route("NotAllowedByListeners"), "Undecided"),
+        (route("NoReadyListeners"), "Undecided"),
+        (route("BackendNotFound", "ResolvedRefs"), "Undecided"),
+    ],
+)
+def test_a_gateway_that_refuses_to_copy_is_told_so_no_more(answer: Any, verdict: str) -> None:
+    scene = Scene(canary=MIRRORED, route=ROUTE)
+    scene.routes = (ACCEPTED,)
+    scene()
+    scene.routes = (answer,)
+    progress = scene()
+    assert progress.verdict == verdict
+    if verdict == "Refused":
+        why = "the Gateway refused a route that copies them: no copies"
+        assert (progress.weight, progress.message, progress.since) == (0, why, "2026-01-01T00:00:04Z")
+        # The route has no copies any more, and is accepted.
+        scene.routes = (ACCEPTED,)
+        scene.new_leader()
+        assert scene(100) == progress
+        scene.spec["route"] = {**ROUTE, "gateway": {"name": "other"}}
+        assert (scene().verdict, scene().weight) == ("Undecided", 5)
+
+
+def test_a_refusal_of_copies_concerns_no_canary_without_and_none_whose_servers_are_not_ready() -> None:
+    refused = route("UnsupportedValue")
+    for spec, servers in (({**MIRRORED, "mirror": False}, 2), (MIRRORED, 0)):
+        scene = Scene(canary=spec)
+        scene.routes, scene.servers = (refused,), servers
+        assert scene().verdict == "Undecided"
+
+
+def test_a_cluster_without_the_field_of_the_percentage_gets_no_copies() -> None:
+    scene = Scene(canary=MIRRORED)
+    scene.routes = (ACCEPTED,)
+    scene()
+    scene.cluster = Capabilities(lacks=frozenset({("HTTPRoute", routes.PERCENT.path)}))
+    progress = scene()
+    assert (progress.verdict, progress.weight) == ("Refused", 0)
+    assert progress.message == (
+        "this cluster's CRD of HTTPRoute doesn't know percent, which the Gateway API 1.3 and later have"
+    )
+
+
 def test_requests_that_clients_cancel_are_no_failures() -> None:
-    scene = Scene(canary={**CANARY, "steps": []})
-    scene.canceled = 0.2
+    """A copy of such a request isn't canceled."""
+    scene = Scene(canary={**MIRRORED, "steps": []})
+    scene.routes, scene.canceled = (ACCEPTED,), 0.2
     assert scene(100).verdict == "Good"
     assert ", and 0 of 2,160 (0 %)" in scene().message
     scene.fails = 0.15
     assert scene(60).verdict == "Worse"
+
+
+def test_nothing_arrives_is_known_when_enough_should_have() -> None:
+    scene = Scene()
+    scene.rate = 0
+    scene(4)
+    assert scene.known is not None
+    assert not scene.known.misses(5)
+    scene(60)
+    assert scene.known.misses(5)
+    assert not scene.known.misses(0)
+    scene.rate = 4
+    scene(4)
+    assert not scene.known.misses(5)

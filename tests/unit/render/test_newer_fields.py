@@ -11,7 +11,7 @@ from support import gen
 from support.controlplane import documents
 from triton_operator.api import kinds
 from triton_operator.api.kinds import NewerField
-from triton_operator.render import Facts, children, render
+from triton_operator.render import Facts, children, render, routes
 from triton_operator.render.facts import Enforced
 from triton_operator.render.newer_fields import dispensable, undeclared, without, without_lacking
 
@@ -93,6 +93,14 @@ def test_a_fallback_that_would_reduce_the_servers_is_left_out_as_a_whole() -> No
     obj, _ = without(rendered("ScaledObject"), SCALED_OBJECT.newer)
     assert "fallback" not in obj["spec"]
     assert obj["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["name"] == gen.NAME
+
+
+def test_items_of_a_list_are_left_out_as_a_whole() -> None:
+    copy, other = {"type": "RequestMirror", "requestMirror": {"percent": 5}}, {"type": "Other", "other": {}}
+    route = {"kind": "HTTPRoute", "spec": {"rules": [{"filters": [other, copy]}, {"filters": [copy]}, {}]}}
+    reduced, left_out = without(route, [routes.PERCENT])
+    assert reduced["spec"]["rules"] == [{"filters": [other]}, {"filters": []}, {}]
+    assert left_out == (routes.PERCENT,)
 
 
 def test_what_an_object_does_not_have_is_not_left_out() -> None:

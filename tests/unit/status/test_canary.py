@@ -13,6 +13,8 @@ from support.observing import seen
 from triton_operator.api.status import Condition, ModelStatus, TritonModelStatus
 from triton_operator.decisions.canary import canary as groups_of
 from triton_operator.decisions.canary import of_canary, progress_of
+from triton_operator.decisions.comparison import Both, Counts, Evidence
+from triton_operator.decisions.gate import Judged
 from triton_operator.pods import Pod
 from triton_operator.status.canary import canary
 
@@ -32,25 +34,33 @@ def judge(
     models: tuple[ModelStatus, ...] = (),
     service: str = f"{gen.NAME}-canary",
     facts: Mapping[str, Any] | None = None,
+    mirror: bool = False,
+    arrived: tuple[float, float] = (0, 0),
     **progress: Any,
 ) -> Condition:
-    """Returns the condition with a canary that has one pod for each of these modifiers, and this progress."""
-    model = gen.model(canary={**CANARY, "weight": weight, "steps": [5] if weight > 5 else []},
+    """Returns the condition with a canary that has one pod for each of these modifiers, and this progress.
+
+    `arrived`: how many requests the canary and the other servers have answered.
+    """
+    model = gen.model(canary={**CANARY, "weight": weight, "steps": [5] if weight > 5 else [], "mirror": mirror},
                       **({"route": ROUTE} if routed else {}))  # fmt: skip
     assert model.spec.canary is not None
     own = of_canary(model)
     assert own is not None
     tried = progress_of(model.spec.canary, own, None).model_copy(update={"weight": weight, "step": "2/2", **progress})
     there = tuple(Pod(gen.pod(name=f"main-{n}")) for n in range(others))
-    routes = ({"kind": "Service", "metadata": {"name": service}},)
+    said = {"type": "Accepted", "status": "True"}
+    route = {"kind": "HTTPRoute", "metadata": {"name": gen.NAME}, "status": {"parents": [{"conditions": [said]}]}}
+    routes = ({"kind": "Service", "metadata": {"name": service}}, {**route, "spec": {}})
     snapshot, *_ = seen(model, pods=there, routes=routes, facts=facts)
     (group,) = groups_of(model, TritonModelStatus(), others)
     mine = tuple(Pod(gen.pod(modifier, name=f"canary-{n}")) for n, modifier in enumerate(pods))
     deployment = {**DEPLOYMENT, "spec": {"replicas": replicas}}
     group = replace(group, deployment=deployment, pods=mine, template=gen.TEMPLATE)
-    said = canary(snapshot, (snapshot.main, group), ((), models), routed, tried, NOW)
-    assert said is not None
-    return said
+    judged = Judged(tried, Evidence(0, all=Both(Counts(arrived[0]), Counts(arrived[1]))))
+    found = canary(snapshot, (snapshot.main, group), ((), models), routed, judged, NOW)
+    assert found is not None
+    return found
 
 
 def ready(_: Any) -> None:
@@ -91,6 +101,39 @@ def test_a_worse_canary_is_told_with_the_numbers_and_what_to_do() -> None:
             "the canary gets no requests since 2026-01-01T00:00:00Z, because it was worse with 5 % of the requests: "
             "9 of 10 failed. To try again change spec.canary; to end it run kubectl triton abort"
         )
+
+
+def test_says_which_copies_it_gets() -> None:
+    said = judge(ready, routed=ROUTED, mirror=True)
+    assert (said.status, said.reason) == ("True", "Mirrored")
+    assert said.message.startswith(
+        "copies of 20 % of the requests through the Gateway go to the canary (1 of 1 server is ready); all clients get "
+        "the answers of the other servers. Step 2 of 2 is undecided"
+    )
+    good = judge(ready, routed=ROUTED, mirror=True, verdict="Good", message="good")
+    assert good.message.endswith("run kubectl triton promote; to give it requests before, remove spec.canary.mirror")
+
+
+def test_a_gateway_that_does_not_copy_is_told_with_its_words() -> None:
+    why = "the Gateway refused a route that copies them: RequestMirror isn't supported"
+    found = {"verdict": "Refused", "since": "2026-01-01T00:00:00Z", "message": why}
+    said = judge(ready, routed=ROUTED, mirror=True, **found)
+    assert (said.status, said.reason) == ("False", "MirrorRefused")
+    assert said.message == (
+        "the canary gets no copies of requests since 2026-01-01T00:00:00Z, because the Gateway refused a route that "
+        "copies them: RequestMirror isn't supported. To try again change spec.canary or the Gateway; to give it "
+        "requests remove spec.canary.mirror, or run kubectl triton abort"
+    )
+
+
+@pytest.mark.parametrize(("mirror", "what"), [(True, "copies"), (False, "requests")])
+def test_says_when_nothing_arrives_although_it_should(mirror: bool, what: str) -> None:
+    said = judge(ready, routed=ROUTED, mirror=mirror, arrived=(0, 100))
+    assert (said.status, said.reason) == ("False", "NothingArrives")
+    assert f"no {what} arrive at the canary" in said.message
+    assert said.message.endswith("supports RequestMirror") == mirror
+    for arrived in ((0, 99), (1, 10_000)):
+        assert judge(ready, routed=ROUTED, mirror=mirror, arrived=arrived).status == "True"
 
 
 def test_says_that_without_a_gateway_the_share_is_one_of_connections() -> None:
