@@ -15,14 +15,18 @@ PER_MODEL = "namespace, tritonmodel"
 
 @dataclass(frozen=True)
 class Scope:
-    """The series of one TritonModel. Each selector contains its namespace and its name."""
+    """The series of one TritonModel. Each selector contains its namespace and its name.
+
+    `matchers`: further ones of each selector, such as those of some of its servers.
+    """
 
     namespace: str
     name: str
+    matchers: tuple[str, ...] = ()
 
     def pick(self, metric: str, *matchers: str) -> str:
         """Returns a selector for the TritonModel's series of `metric` that satisfy `matchers` (see `equal`)."""
-        own = (equal("namespace", self.namespace), equal("tritonmodel", self.name))
+        own = (equal("namespace", self.namespace), equal("tritonmodel", self.name), *self.matchers)
         return f"{metric}{{{', '.join((*own, *matchers))}}}"
 
     def pick_named(self, metric: str, *matchers: str) -> str:
@@ -41,6 +45,16 @@ def unequal(label: str, value: str) -> str:
 def one_of(label: str, *plain: str) -> str:
     """Returns a matcher for several values, which must have no special characters of regular expressions."""
     return f"{label}=~{quote('|'.join(plain))}"
+
+
+def none_of(label: str, *plain: str) -> str:
+    """Returns a matcher for all but several values, which must have no special characters of regular expressions."""
+    return f"{label}!~{quote('|'.join(plain))}"
+
+
+def begins(label: str, text: str) -> str:
+    """Returns a matcher for the values that begin with a text, such as a name of Kubernetes."""
+    return f"{label}=~{quote(re.escape(text) + '.+')}"
 
 
 def quote(text: str) -> str:

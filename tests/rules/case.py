@@ -72,8 +72,8 @@ def load(path: Path) -> Case:
 
 
 def threshold_key(text: str) -> ThresholdKey:
-    kind, _, version = text.partition(".v")
-    return ThresholdKey(kind, version)
+    kind, _, version = text.partition(".")
+    return ThresholdKey(kind, version.removeprefix("v"))
 
 
 def document(case: Case, rules: str) -> Object:

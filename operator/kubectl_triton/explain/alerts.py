@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from triton_operator.api import names
+from triton_operator.api.thresholds import MAX_QPS, MAX_TPS, ThresholdKey
 from triton_operator.status.threshold_live import THRESHOLD_INVALID
 
 from .incident import Firing, Panel, selector
@@ -61,7 +62,7 @@ def panel(firing: Firing, namespace: str, name: str) -> Panel:
         tokens = f"sum(tritonmodel:tokens:rate1m{{{of}}})"
         return Panel("tokens", "tokens/s", tokens, limit % "max-tps", "max-tps")
     demand = f"tritonmodel:demand:rate1m{{{of},version={json.dumps(version)}}}"
-    return Panel("demand", "requests/s", demand, limit % "max-qps", f"max-qps{_suffix(version)}")
+    return Panel("demand", "requests/s", demand, limit % "max-qps", str(ThresholdKey(MAX_QPS.name, version)))
 
 
 def label(firing: Firing, name: str) -> str:
@@ -74,11 +75,6 @@ def pod(firing: Firing) -> str:
     """Returns the pod that the alert is about; "" if it is about none."""
     value = label(firing, "pod")
     return value if _POD.fullmatch(value) else ""
-
-
-def _suffix(version: str) -> str:
-    """Returns the end of the annotation's name."""
-    return f".v{version}" if version else ""
 
 
 def commands(firing: Firing, namespace: str, name: str, peak: float | None, most: int | None) -> list[str]:
@@ -98,8 +94,8 @@ def commands(firing: Firing, namespace: str, name: str, peak: float | None, most
         "TritonModelAtMaxQps",
         "TritonModelQpsLimitMissing",
     ):
-        kind = "max-tps" if alert == "TritonModelTpsOverflow" else "max-qps"
-        setting = f"{annotate}{kind}{_suffix(label(firing, 'version'))}={_proposed(peak)} --overwrite"
+        kind = MAX_TPS if alert == "TritonModelTpsOverflow" else MAX_QPS
+        setting = f"{annotate}{ThresholdKey(kind.name, label(firing, 'version'))}={_proposed(peak)} --overwrite"
         return [setting, f"kubectl triton top {name} {at}"]
     if alert == "TritonModelQpsSpike":
         return [f"kubectl triton top {name} {at}", f"{annotate}spike-factor=5 --overwrite"]

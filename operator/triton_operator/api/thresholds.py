@@ -18,7 +18,8 @@ from . import names
 PREFIX = f"{names.GROUP}/"
 VALUE_PATTERN = r"^(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?$"
 """A plain decimal number without unit, exponent or sign. The range is checked separately, for a better message."""
-VERSION_PATTERN = r"^v?[1-9][0-9]{0,8}$"
+VERSION_PATTERN = r"^(v?[1-9][0-9]{0,8}|canary)$"
+"""What may follow the name of a kind: a version of the model, or the canary's servers."""
 MAX_THRESHOLDS = 64
 """Maximum number of threshold annotations of a TritonModel. An object has room for 14,500 annotations, which would make
 the status too large for etcd, and would create as many series in Prometheus."""
@@ -66,7 +67,7 @@ LEAST_LIMIT = 0.025
 """A limit is compared with the rate of a minute. One request is 1/60 of that, or up to 1/45 between two scrapes. Below
 that, each request would be too many."""
 MAX_QPS = ThresholdKind("max-qps", math.inf, lower=LEAST_LIMIT, versioned=True, alias="max_qps", too_low=_TOO_LOW)
-"""Maximum demand of the model, in requests per second, over all versions and servers."""
+"""Maximum demand of the model, in requests per second, over all versions and servers; or of a version, or a canary."""
 MAX_QPS_PER_REPLICA = ThresholdKind("max-qps-per-replica", math.inf)
 """Capacity of one server, in requests per second. The autoscaler scales on it."""
 _COUNTER = "a token counter: set spec.monitoring.tokenCounter to the counter in the metrics of Triton"
@@ -125,13 +126,15 @@ CAPACITIES = (MAX_QPS_PER_REPLICA, MAX_TPS_PER_REPLICA, MAX_STREAMS_PER_REPLICA,
 
 @dataclass(frozen=True, order=True)
 class ThresholdKey:
-    """Kind and model version of a threshold. `version` is a number without `v`; "" means all versions."""
+    """Kind and model version of a threshold. `version` is a number without `v`, or `canary`; "" means all versions."""
 
     kind: str
     version: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind}.v{self.version}" if self.version else self.kind
+        if not self.version:
+            return self.kind
+        return f"{self.kind}.{self.version}" if self.version == names.CANARY else f"{self.kind}.v{self.version}"
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ def _read(
     if version is not None and not kind.versioned:
         return InvalidThreshold(key, f"{key}: {kind.name} applies to all versions; remove the .{version}")
     if version is not None and not re.fullmatch(VERSION_PATTERN, version):
-        return InvalidThreshold(key, f"{key}: {version!r} is not a model version such as 2 or v2")
+        return InvalidThreshold(key, f"{key}: {version!r} is not a model version such as 2 or v2, and not canary")
     threshold = ThresholdKey(kind.name, (version or "").removeprefix("v"))
     if not re.fullmatch(VALUE_PATTERN, text):
         return InvalidThreshold(

@@ -25,7 +25,8 @@ KEYS = [
     *(PREFIX + k.name for k in thresholds.KINDS), "max_qps",
     *(f"{base}.{v}" for base in (MAX_QPS, "max_qps") for v in
       ("2", "v2", "v12", "999999999", "v0", "0", "02", "v02", "V2", "x", "latest", "vv2", "2v", "2.3", "v2.v3",
-       "1234567890")),
+       "1234567890", "canary", "vcanary", "canary2", "Canary", "canary.v2")),
+    f"{PREFIX}max-tps.canary",
     *(f"{PREFIX}{name}.v2" for name in ("max-qps-per-replica", "max-tps", "ensemble-coefficient", "spike-factor")),
 ]  # fmt: skip
 MONITORING: list[Object] = [
@@ -40,6 +41,7 @@ PAIRS = [
     {f"{MAX_QPS}.v2": "80", "max_qps.v2": "81"}, {f"{MAX_QPS}.2": "80", "max_qps.v2": "81"},
     {"max_qps.2": "80", "max_qps.v2": "81"}, {"max_qps.2": "80", "max_qps.v2": "80"},
     {MAX_QPS: "80", f"{MAX_QPS}.v2": "20", "max_qps.3": "30"}, {f"{MAX_QPS}.v2": "80", "max_qps.v22": "81"},
+    {f"{MAX_QPS}.canary": "8", "max_qps.canary": "9"}, {f"{MAX_QPS}.canary": "8", "max_qps.canary": "8.0"},
     {MAX_QPS: "80", "example.com/max-qps": "fast"}, {"example.com/note": "max_qps=fast"},
 ]  # fmt: skip
 
@@ -72,7 +74,7 @@ def test_policy_rejects_exactly_the_annotations_that_the_operator_rejects(plane:
 
 
 def test_policy_rejects_exactly_the_pairs_whose_values_differ(plane: ControlPlane) -> None:
-    assert [bool(policy_refusal(plane, pair)) for pair in PAIRS].count(True) == 7
+    assert [bool(policy_refusal(plane, pair)) for pair in PAIRS].count(True) == 8
 
 
 def test_policy_rejects_more_thresholds_than_the_operator_accepts(plane: ControlPlane) -> None:
@@ -103,7 +105,7 @@ def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPla
         ({MAX_QPS: "0"}, "must be above 0.025 and at most 1000000000; remove the annotation to have no limit"),
         ({MAX_QPS: "0.02"}, "a limit is compared with the rate of a minute, and a single request would be above it"),
         ({f"{PREFIX}spike-factor": "1"}, "tritonoperator.io/spike-factor=1: must be above 1 and at most 1000"),
-        ({f"{MAX_QPS}.x": "8"}, "tritonoperator.io/max-qps.x: x is not a model version such as 2 or v2"),
+        ({f"{MAX_QPS}.x": "8"}, "max-qps.x: x is not a model version such as 2 or v2, and not canary"),
         ({f"{PREFIX}max-tps.v2": "8"}, "max-tps applies to all versions; remove the .v2"),
         ({f"{PREFIX}max-tps-per-replica": "8"}, "max-tps-per-replica needs a token counter: set spec"),
         ({f"{PREFIX}max-tps-per-replica": "8"}, "of Triton, or use max-qps-per-replica"),

@@ -200,6 +200,7 @@ def test_the_picture_of_a_version_shows_its_demand_and_its_limit() -> None:
     assert series.value.endswith(',version="2"}')
     assert series.limit.endswith(',version="2"}')
     assert series.limit_name == "max-qps.v2"
+    assert alerts.panel(replace(OVERFLOW, about="version canary"), "a", "b").limit_name == "max-qps.canary"
 
 
 HOUR = chart.Hour("", "demand", "requests/s", NOW, CURVE, NUMBERS.limit, "max-qps", NOW - 720)

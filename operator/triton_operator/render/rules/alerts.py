@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
-from triton_operator.api import thresholds
+from triton_operator.api import names, thresholds
 from triton_operator.api.series import CANCELED, DESIRED
 from triton_operator.api.types import ALERTS_OWN_LABELS
 from triton_operator.promql import (
@@ -87,6 +87,10 @@ _ONE = f"{PER_MODEL}, pod, model, version"
 """The labels of one version of a model on one server."""
 _WHO = "{{ $labels.namespace }}/{{ $labels.tritonmodel }}"
 _VERSION = "{{ with $labels.version }} version {{ . }}{{ end }}"
+_VERSION_OR_CANARY = (
+    f'{{{{ with $labels.version }}}}{{{{ if eq . "{names.CANARY}" }}}}: its canary{{{{ else }}}} version {{{{ . }}}}'
+    "{{ end }}{{ end }}"
+)
 
 
 def _number(value: str, digits: int = 3) -> str:
@@ -198,13 +202,14 @@ def _qps_overflow(subject: Subject) -> Rule:
         )
         limit = f"({number(RATE_TOLERANCE * subject.enforced)} * {of_model} or {of_versions})"
     factor = _factor(limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name))
+    version = _VERSION_OR_CANARY if subject.canary else _VERSION
     return _alert(
         name, "critical", f"{_FOR_SECONDS}s",
         _above(
             scope, name, demand, lambda span: f"max_over_time({demand}[{span}])", limit,
             f"{PER_MODEL}, version",
         ),
-        f"{_WHO}{_VERSION} gets {_compared('$value')} requests/s{factor}, more than its max-qps of "
+        f"{_WHO}{version} gets {_compared('$value')} requests/s{factor}, more than its max-qps of "
         f"{_effective(scope, kind)}",
         f"The demand, which includes failed and queued requests, is above the limit; the number is its highest of the "
         f"last {_CALM}. Find the client that sends more "
@@ -299,7 +304,7 @@ def _limit_missing(subject: Subject) -> Rule:
     own = scope.pick(EFFECTIVE, equal("kind", qps), unequal("version", ""))
     return _alert(
         "TritonModelQpsLimitMissing", "info", "5m",
-        f"sum by ({PER_MODEL}) (\n  ({scope.pick(DEMAND, unequal('version', ''))} > 0)\n"
+        f"sum by ({PER_MODEL}) (\n  ({scope.pick(DEMAND, subject.of_versions)} > 0)\n"
         f"  unless on ({PER_MODEL}, version) {own}\n  unless on ({PER_MODEL}) {any_limit}\n)",
         f"{_WHO} gets {_number('$value')} requests/s without a limit",
         "No alert fires when it gets too many. Set the annotation tritonoperator.io/max-qps (or max-tps) on the "

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
-from triton_operator.api import thresholds
+from triton_operator.api import names, thresholds
 from triton_operator.api.series import AUTOSCALER_LOAD, DESIRED
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.promql import PER_MODEL, Rule, Scope, duration, equal, number, rate, record, tag, unequal, window
@@ -142,7 +143,8 @@ def _demand(subject: Subject) -> list[Rule]:
             f"  or {tag(_pending(subject, span), 'of', 'pending')}\n), 0)\n"
             f"* on ({PER_MODEL}) group_left () {coefficient}",
         ),
-        record(DEMAND, f"sum by ({PER_MODEL}) ({scope.pick(DEMAND, unequal('version', ''))})"),
+        record(DEMAND, f"sum by ({PER_MODEL}) ({scope.pick(DEMAND, subject.of_versions)})"),
+        *([_of_canary(subject, subject.canary)] if subject.canary else []),
     ]
     if subject.token_counter:
         generated = rate(scope.pick_named(subject.token_counter), span)
@@ -152,6 +154,25 @@ def _demand(subject: Subject) -> list[Rule]:
             record("tritonmodel:tokens:rate1m", f"{counted} * on ({PER_MODEL}) group_left () {factor}\nor {counted}")
         )
     return out
+
+
+def _of_canary(subject: Subject, canary: Scope) -> Rule:
+    """Returns the demand of the canary's servers alone, which has a limit of its own: max-qps.canary."""
+    own = replace(subject, scope=canary)
+    span, seconds = window(60, subject.scrape_seconds), max(60, 4 * subject.scrape_seconds)
+    queues = canary.pick("nv_inference_pending_request_count", *subject.entry)
+    growth = f"{_delta(queues, span)} / {seconds}"
+    if subject.ensemble:
+        growth = f"(\n    {_own_queues(own, span, seconds)}\n  )"
+    pending = _without_crashes(own, span, PER_MODEL, f"sum by ({PER_MODEL}, pod, instance) {growth}")
+    coefficient = limits(subject.scope, thresholds.ENSEMBLE_COEFFICIENT.name)
+    return record(
+        DEMAND,
+        f"clamp_min(sum by (namespace) (\n  {tag(_answers(own, span, PER_MODEL), 'of', 'answered')}\n"
+        f"  or {tag(pending, 'of', 'pending')}\n), 0)\n* on (namespace) group_left () {coefficient}",
+        tritonmodel=subject.scope.name,
+        version=names.CANARY,
+    )
 
 
 def _pending(subject: Subject, span: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triton_operator.api import thresholds
+from triton_operator.api import names, thresholds
 from triton_operator.api.series import FAILURES_PER_REQUEST
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import Monitoring, TritonModel
-from triton_operator.promql import Scope, equal
+from triton_operator.promql import Scope, begins, equal, none_of, unequal
 from triton_operator.render.envoy_gateway import most
 from triton_operator.render.facts import Facts
+from triton_operator.render.pod_monitor import copies_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Subject:
     - `max_replicas`: None without an autoscaler. `to_zero`: whether it may remove the last server.
     - `health_rate`: the health requests per second and server that count in the demand.
     - `runbooks`: base URL of the runbooks.
+    - `canary`: the series of the canary's servers; None without a canary.
     - `enforced`: how many times max-qps the Gateway lets pass in a minute at most; 0 if it doesn't limit requests.
     """
 
@@ -40,6 +42,12 @@ class Subject:
     startup_seconds: int
     runbooks: str
     enforced: float
+    canary: Scope | None = None
+
+    @property
+    def of_versions(self) -> str:
+        """Returns the matcher of the demands of all versions, without that of the canary, which is a part of them."""
+        return none_of("version", "", names.CANARY) if self.canary else unequal("version", "")
 
     @property
     def entry(self) -> tuple[str, ...]:
@@ -90,4 +98,13 @@ def subject(model: TritonModel, facts: Facts) -> Subject:
         startup_seconds=model.spec.rollout.startup_seconds,
         runbooks=facts.settings.runbooks,
         enforced=most(facts.enforced.per_second) if facts.enforced and facts.enforced.is_live else 0.0,
+        canary=_canary(model) if model.spec.canary else None,
     )
+
+
+def _canary(model: TritonModel) -> Scope:
+    """Returns the series of the canary's servers. Those of copies have a name of their own."""
+    if model.copies:
+        return Scope(model.namespace, copies_of(model.name))
+    pods = names.deployment(model.name, names.CANARY) + "-"
+    return Scope(model.namespace, model.name, (begins("pod", pods),))
