@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from support import gateway_cluster
 from support import load as loads
 from support.api import Object, condition, eventually
 from support.cluster import ROOT, Cluster, Namespace
+from support.prometheus import Monitoring
 
 pytestmark = [pytest.mark.e2e, pytest.mark.installation]
 
@@ -112,6 +114,60 @@ def test_requests_are_shared_by_weight_and_none_fails(
         eventually(lambda: {pod["metadata"]["uid"] for pod in namespace.pods("echo")} == uids, 120, "the canary's end")
         assert shares(namespace, hosts)[0] == {"v1": 1.0}
     assert traffic.failures() == []
+
+
+def answered(namespace: Namespace) -> tuple[float, float]:
+    """Returns how many requests the other servers and those of the canary have answered."""
+    api, counts = namespace.api, [0.0, 0.0]
+    for pod in namespace.pods("echo"):
+        name = pod["metadata"]["name"]
+        page = api.request("GET", f"{api.path('Pod', f'{name}:8002')}/proxy/metrics")
+        found = re.findall(r'^nv_inference_request_success{model="echo",[^}]*} (\d+)', page, re.MULTILINE)
+        counts["tritonoperator.io/group" in pod["metadata"]["labels"]] += sum(map(float, found))
+    return counts[0], counts[1]
+
+
+def test_copies_reach_the_canary_and_its_answers_no_client(
+    cluster: Cluster, shared_namespace: Namespace, hosts: Hosts, monitoring: Monitoring
+) -> None:
+    namespace = shared_namespace
+    demand = f'tritonmodel:demand:rate1m{{namespace="{namespace.name}",tritonmodel="echo",version="%s"}}'
+    uids = {pod["metadata"]["uid"] for pod in namespace.pods("echo")}
+    (before,) = shares(namespace, hosts)[0]
+    canary = {"modelImage": {"reference": cluster.image(change="fails")}, "weight": 50, "mirror": True}
+    with loads.load(namespace, HOST, RATE, "copied", hosts) as traffic:
+        # It takes the image that answers each fifth request with an error only later.
+        change(namespace, {**canary, "modelImage": {"reference": cluster.image(change="v2")}})
+        message = namespace.wait_for_condition("echo", "Canary", "True", "Mirrored")
+        assert message.startswith("copies of 50 % of the requests through the Gateway go to the canary (")
+        eventually(lambda: answered(namespace)[1] > 0, 60, "the first copies")
+        others, own = answered(namespace)
+        time.sleep(SECONDS)
+        later = answered(namespace)
+        sent, copied = later[0] - others, later[1] - own
+        print(f"copies of 50 %: {copied:.0f} of {sent:.0f}")
+        assert copied / sent == bounds(0.5, int(sent))
+        # Copies are no load of the model, only of the canary.
+        rates = [pytest.approx(share * sent / SECONDS, rel=0.1) for share in (1, 0.5)]
+        eventually(lambda: [monitoring.value(demand % of) for of in ("", "canary")] == rates, 180, str(rates))
+
+        # The operator is away while the percentage changes.
+        cluster.kill_leader()
+        change(namespace, {**canary, "weight": 100})
+        cluster.wait_for_operator()
+        message = namespace.wait_for_condition("echo", "Canary", "False", "CanaryWorse")
+        assert "because it was worse with copies of 100 % of the requests: " in message
+        assert "of its requests failed, and 0 of " in message
+        # One of its servers stays, and gets none.
+        eventually(lambda: len(namespace.pods("echo")) == len(uids) + 1, 120, "one server of the canary")
+        own = answered(namespace)[1]
+        assert own > 0
+        assert set(shares(namespace, hosts)[0]) == {before}
+        assert answered(namespace)[1] == own
+        triton(namespace, "abort", "echo")
+        eventually(lambda: {pod["metadata"]["uid"] for pod in namespace.pods("echo")} == uids, 120, "the canary's end")
+    assert traffic.failures() == []
+    assert set(traffic.result["http"]["versions"]) == set(traffic.result["grpc"]["versions"]) == {before}
 
 
 def test_a_canary_becomes_the_spec_without_a_failed_request(
