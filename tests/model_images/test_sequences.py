@@ -112,13 +112,17 @@ def test_triton_tells_no_slots_but_waiting_sequences_are_pending(server: Server)
 
 
 def refusal(server: Server, protocol: str) -> str:
-    """Starts sequences until the server refuses one, and returns the reason."""
+    """Starts sequences until the server refuses one, and returns the reason.
+
+    Triton never answers on a connection that came when it closed its port, so a timeout is no refusal.
+    """
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             sequences.Sequence([address(server, protocol)], 1, protocol, end=True).close()
         except sequences.SequenceLostError as error:
-            return str(error)
+            if "timed out" not in str(error):
+                return str(error)
         time.sleep(0.1)
     return ""
 
