@@ -90,7 +90,7 @@ def measure(attack: str, seconds: float) -> dict[str, float]:
 
     number, port, _ = ATTACKS[attack]
     prober = Prober(lambda _: None)
-    prober.loads = loads.LoadProbes(lambda _: None, counting)
+    prober.loads = loads.load_probes(lambda _: None, counting)
     with _servers(attack):
         prober.start()
         for n in range(number):

@@ -16,10 +16,11 @@ from triton_operator.api.series import CANCELED
 from triton_operator.api.servers import Counters, ServerCounters, Subject
 
 from .fetch import FetchError, HttpClient, Limits, fetch
+from .polls import PATIENCE_SECONDS
 
 _log = logging.getLogger(__name__)
 
-LIMITS = Limits(connect_seconds=1.0, total_seconds=4.0, body_bytes=1 << 20)
+LIMITS = Limits(connect_seconds=1.0, total_seconds=PATIENCE_SECONDS, body_bytes=1 << 20)
 """A server under the load that needs more servers may take seconds for its metrics. The time is shorter than the one
 after which a server counts as silent (scaling/demand.py)."""
 _MAX_LINES, _MAX_LINE_BYTES = 2000, 4096

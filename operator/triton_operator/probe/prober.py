@@ -15,7 +15,7 @@ from .changes import ModelChanges
 from .credentials import Headers
 from .fetch import HttpClient
 from .load_times import load_times
-from .loads import LoadProbes
+from .loads import load_probes
 from .placement import runs_on_cpu
 from .prometheus_probes import PrometheusProbes
 from .readiness import says_not_ready
@@ -47,7 +47,7 @@ class Prober:
         holds_address: Callable[[str, RunningServer], bool] = lambda *_: True,
         metrics_job: str = METRICS_JOB,
     ) -> None:
-        self.loads = LoadProbes(on_change)
+        self.loads = load_probes(on_change)
         self.servers = ServerProbes(
             on_change,
             on_answer=lambda answered: on_answer("server", answered),

@@ -15,20 +15,20 @@ _EXECUTING = 32
 
 
 class Samples:
-    """The samples of one server, at most `length`. Not thread-safe.
+    """The samples of one server of the last `seconds`, at most `length`. Not thread-safe.
 
     Each sample is one array of numbers, because many servers have many samples: the time, the entrypoint's successes,
     failures, microseconds and canceled requests, tokens, streams, cache, and then the successes and waiting requests of
     each model with a queue.
     """
 
-    def __init__(self, subject: Subject, length: int) -> None:
-        self._subject = subject
+    def __init__(self, subject: Subject, seconds: float, length: int) -> None:
+        self._subject, self._seconds = subject, seconds
         self._queues = sorted(subject.steps) or [subject.entrypoint]
         self._arrays: deque[array[float]] = deque(maxlen=length)
 
-    def add(self, at: float, counters: ServerCounters, seconds: float) -> None:
-        """Adds the counters that were read `at` this time, and forgets those from more than `seconds` before."""
+    def add(self, at: float, counters: ServerCounters) -> None:
+        """Adds the counters that were read `at` this time, and forgets those from too long before."""
         models, none = counters.models, Counters()
         entry = models.get(self._subject.entrypoint, none)
         sample = array("d", (at, entry.success, entry.failure, entry.microseconds, entry.canceled))
@@ -37,10 +37,10 @@ class Samples:
             queue = models.get(name, none)
             sample.extend((queue.success, queue.pending))
         self._arrays.append(sample)
-        while self._arrays[0][0] < at - seconds:
+        while self._arrays[0][0] < at - self._seconds:
             self._arrays.popleft()
 
-    def history(self) -> History:
+    def known(self) -> History:
         """Returns the history. Only queues of the ensemble's own requests count in it."""
         own = self._own_queues()
         per_request = self._subject.failures_per_request

@@ -10,9 +10,9 @@ import pytest
 
 from support.probing import run_with, until
 from triton_operator.api.servers import Counters, RunningServer, ServerCounters, Subject
-from triton_operator.probe import loads
+from triton_operator.probe import loads, polls
 from triton_operator.probe.fetch import FetchError
-from triton_operator.probe.loads import LoadProbes
+from triton_operator.probe.loads import load_probes
 from triton_operator.scaling import demand
 
 KEY = "ns/a"
@@ -33,7 +33,7 @@ class SimulatedServers:
         self.hanging, self.waiting = set[str](), 0
         self.delay = 0.0
         self.broken = False
-        self.probes = LoadProbes(lambda key: self.polls.update([key]), self.get_counters)
+        self.probes = load_probes(lambda key: self.polls.update([key]), self.get_counters)
 
     async def get_counters(self, _: object, address: str, subject: Subject) -> ServerCounters:
         name = address.removesuffix(":8002")
@@ -56,7 +56,7 @@ class SimulatedServers:
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> SimulatedServers:
     monkeypatch.setattr(loads, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(loads, "PATIENCE_SECONDS", 0.04)
+    monkeypatch.setattr(polls, "PATIENCE_SECONDS", 0.04)
     return SimulatedServers()
 
 
@@ -69,11 +69,11 @@ def test_polls_tracked_servers_until_they_are_forgotten(servers: SimulatedServer
         assert [s.at for s in samples] == sorted({s.at for s in samples})
         servers.probes.forget(KEY)
         await asyncio.sleep(0.1)
-        requests, polls = servers.requests["pod"], servers.polls[KEY]
+        requests, counted = servers.requests["pod"], servers.polls[KEY]
         await asyncio.sleep(0.1)
-        assert (servers.requests["pod"], servers.polls[KEY]) == (requests, polls)
+        assert (servers.requests["pod"], servers.polls[KEY]) == (requests, counted)
         assert servers.probes.track(KEY, [server()], MODEL) == {"pod": ()}
-        await until(lambda: servers.polls[KEY] > polls)
+        await until(lambda: servers.polls[KEY] > counted)
 
     servers.run(scene)
 
@@ -109,7 +109,7 @@ def test_silent_server_has_no_sample_and_delays_no_other(servers: SimulatedServe
     servers.silent, servers.delay = {"silent"}, 60
 
     async def scene() -> None:
-        for number in range(loads._CONCURRENT_POLLS + loads._CONCURRENT_SLOW_POLLS):
+        for number in range(polls._CONCURRENT_POLLS + polls._CONCURRENT_SLOW_POLLS):
             servers.probes.track(f"ns/silent-{number}", [server("silent")], MODEL)
         servers.probes.track(KEY, [server(), server("silent")], MODEL)
         await until(lambda: servers.polls[KEY] >= 3)
@@ -126,11 +126,11 @@ def test_silent_server_has_no_sample_and_delays_no_other(servers: SimulatedServe
 def test_a_server_that_needs_longer_than_a_poll_still_has_samples_and_delays_no_other(
     servers: SimulatedServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loads, "PATIENCE_SECONDS", 0.6)
+    monkeypatch.setattr(polls, "PATIENCE_SECONDS", 0.6)
     servers.slow, servers.delay = {"slow"}, 0.2
 
     async def scene() -> None:
-        for number in range(loads._CONCURRENT_POLLS + loads._CONCURRENT_SLOW_POLLS):
+        for number in range(polls._CONCURRENT_POLLS + polls._CONCURRENT_SLOW_POLLS):
             servers.probes.track(f"ns/slow-{number}", [server("slow")], MODEL)
         servers.probes.track(KEY, [server("slow")], MODEL)
         await until(lambda: len(servers.probes.track(KEY, [server("slow")], MODEL)["slow"]) >= 2)
@@ -140,11 +140,11 @@ def test_a_server_that_needs_longer_than_a_poll_still_has_samples_and_delays_no_
     servers.run(scene)
 
 
-@pytest.mark.parametrize(("slow", "places"), [(False, loads._CONCURRENT_POLLS), (True, loads._CONCURRENT_SLOW_POLLS)])
+@pytest.mark.parametrize(("slow", "places"), [(False, polls._CONCURRENT_POLLS), (True, polls._CONCURRENT_SLOW_POLLS)])
 def test_hanging_servers_of_one_namespace_delay_no_other_namespace(
     servers: SimulatedServers, monkeypatch: pytest.MonkeyPatch, slow: bool, places: int
 ) -> None:
-    monkeypatch.setattr(loads, "PATIENCE_SECONDS", 600)
+    monkeypatch.setattr(polls, "PATIENCE_SECONDS", 600)
     keys = [f"greedy/{number}" for number in range(300)]
 
     async def scene() -> None:
@@ -165,7 +165,7 @@ def test_hanging_servers_of_one_namespace_delay_no_other_namespace(
 
 def test_a_sample_arrives_before_the_server_counts_as_silent() -> None:
     """Two polls in a row may each take as long as is allowed."""
-    longest = max(loads.PATIENCE_SECONDS, 1.1 * loads.POLL_SECONDS)
+    longest = max(polls.PATIENCE_SECONDS, 1.1 * loads.POLL_SECONDS)
     assert longest < demand.STALE_SECONDS
 
 

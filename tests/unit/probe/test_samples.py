@@ -12,33 +12,33 @@ ENSEMBLE = Subject("m", frozenset({"first", "second", "not yet loaded"}), 2)
 
 def waiting(subject: Subject, *seen: dict[str, Counters]) -> list[float]:
     """Returns the waiting requests of each sample. `seen`: the counters of the models every 2 s."""
-    samples = Samples(subject, 60)
+    samples = Samples(subject, 60, 60)
     for number, models in enumerate(seen):
-        samples.add(2.0 * number, ServerCounters(models), 60)
-    return [sample.waiting for sample in samples.history()]
+        samples.add(2.0 * number, ServerCounters(models))
+    return [sample.waiting for sample in samples.known()]
 
 
 def test_counts_the_requests_of_the_entrypoint() -> None:
     counters = ServerCounters({"m": Counters(100, 20, 3, 5e6), "other": Counters(7, 7, 7)}, 9, 4, 0.5)
     for name, sample in (("m", Sample(1, 120, 3, 9, 4, 0.5, 20, 5)), ("missing", Sample(1, 0, 0, 9, 4, 0.5))):
-        samples = Samples(Subject(name), 2)
-        samples.add(1, counters, 60)
-        assert samples.history() == (sample,)
+        samples = Samples(Subject(name), 60, 2)
+        samples.add(1, counters)
+        assert samples.known() == (sample,)
 
 
 def test_of_an_ensemble_failures_count_half_and_its_steps_have_the_queue() -> None:
-    samples = Samples(ENSEMBLE, 2)
-    samples.add(1, ServerCounters({"m": Counters(100, 20, 0, canceled=4), "first": Counters(100, 10, 5)}), 60)
-    assert samples.history() == (Sample(1, 110, 5, failed=10, canceled=2),)
+    samples = Samples(ENSEMBLE, 60, 2)
+    samples.add(1, ServerCounters({"m": Counters(100, 20, 0, canceled=4), "first": Counters(100, 10, 5)}))
+    assert samples.known() == (Sample(1, 110, 5, failed=10, canceled=2),)
 
 
 def test_keeps_the_newest_samples_of_the_last_seconds() -> None:
-    samples = Samples(ENSEMBLE, 3)
+    samples = Samples(ENSEMBLE, 6.5, 3)
     for at in range(5):
-        samples.add(at, ServerCounters({}), 60)
-    assert [sample.at for sample in samples.history()] == [2, 3, 4]
-    samples.add(10, ServerCounters({}), 6.5)
-    assert [sample.at for sample in samples.history()] == [4, 10]
+        samples.add(at, ServerCounters({}))
+    assert [sample.at for sample in samples.known()] == [2, 3, 4]
+    samples.add(10, ServerCounters({}))
+    assert [sample.at for sample in samples.known()] == [4, 10]
 
 
 def test_the_queues_of_the_steps_count_whichever_of_them_is_slow() -> None:
