@@ -19,8 +19,9 @@ GOES_ONE_WAY = "The operator's dependencies go one way"
 PURE = "Decisions are pure"
 SENDS_NO_REQUEST = "sends no request"
 VIOLATIONS = [
-    ("repository check nothing of both", "triton_repository_check/text.py", "triton_operator.api.names"),
-    ("repository check nothing of both", "triton_operator/api/names.py", "kubectl_triton.parsing"),
+    ("what runs in pods nothing of both", "triton_repository_check/text.py", "triton_operator.api.names"),
+    ("what runs in pods nothing of both", "triton_operator/api/names.py", "kubectl_triton.parsing"),
+    ("what runs in pods nothing of both", "answer_comparison/comparer.py", "triton_operator.api.names"),
     ("The plugin's commands", "kubectl_triton/status/show.py", "kubectl_triton.top.view"),
     ("The plugin's commands", "kubectl_triton/top/view.py", "kubectl_triton.explain.chart"),
     ("The plugin's commands", "kubectl_triton/a_new_command.py", "kubectl_triton.options"),
@@ -41,6 +42,7 @@ VIOLATIONS = [
     (PURE, "triton_operator/decisions/contests.py", "triton_operator.reconcile.refusals"),
     (PURE, "triton_operator/scaling/decision.py", "time"),
     (PURE, "triton_repository_check/text.py", "asyncio"),
+    (PURE, "answer_comparison/answers.py", "asyncio"),
     (SENDS_NO_REQUEST, "triton_operator/reconcile/read_snapshot.py", "triton_operator.cluster.nodes"),
     (SENDS_NO_REQUEST, "triton_operator/decisions/snapshot.py", "triton_operator.cluster.api"),
     (SENDS_NO_REQUEST, "triton_operator/reconcile/read_snapshot.py", "triton_operator.status.assess"),
