@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
+from answer_comparison.answers import Likeness
+from answer_comparison.comparer import Counts
 from support import bad_servers, controlplane, gen, operator_process
 from support.api import Object, condition, eventually
 from support.bad_servers import answers, answers_with
@@ -300,3 +303,71 @@ def test_a_gateway_api_without_the_percentage_copies_nothing(plane: ControlPlane
             eventually(lambda: weight(scene) == 10, SOON, log)
     finally:
         plane.install_routes()
+
+
+def test_the_status_has_how_many_answers_are_equal(plane: ControlPlane, scene: Scene) -> None:
+    counts = Counts()
+    page = answers_with(lambda: generate_latest(counts.registry))
+
+    def containers() -> list[str]:
+        spec = scene.api.get("Deployment", CANARY)["spec"]["template"]["spec"]
+        return [container["name"] for container in spec["containers"]]
+
+    with (
+        bad_servers.server(scene.kubelet.addresses[CANARY], page, names.ANSWERS_PORT),
+        scene.operator() as operator,
+    ):
+        log = lambda: f"{scene.status}\n{operator.log[-3000:]}"  # noqa: E731
+        make(scene.api, **SPEC)
+        scene.accept_routes(ROUTE["gateway"])
+        scene.complete(3, operator)
+        first = scene.uids()
+        change(scene, canary={**WANTED, "steps": [], "weight": 20, "mirror": True, "comparePercent": 5})
+        eventually(lambda: filters(scene)[1:] == ["RequestMirror"] * 2, SOON, log)
+        rules = scene.api.get("HTTPRoute", FIRST)["spec"]["rules"]
+        services = {
+            (one["requestMirror"]["backendRef"]["port"], one["requestMirror"]["percent"])
+            for rule in rules for one in rule["filters"] if one["type"] == "RequestMirror"
+        }  # fmt: skip
+        assert services == {(8000, 20), (8010, 5), (8001, 20)}
+        assert [port["port"] for port in scene.api.get("Service", CANARY)["spec"]["ports"]] == [8000, 8001, 8002, 8010]
+        assert containers() == ["triton", names.CONTAINER_ANSWERS]
+        eventually(lambda: "No answer was compared yet" in message(scene), SOON, log)
+
+        for number in range(1, 5):
+            counts.compared({"boxes": Likeness.EXACT if number < 4 else Likeness.DIFFERENT})
+        counts.not_compared("HTTP status 500 of the other servers")
+        found = {
+            "compared": 4, "equal": 3, "same": 3, "varying": 0, "notCompared": 1,
+            "message": "different: boxes (1); not compared: HTTP status 500 of the other servers (1)",
+        }  # fmt: skip
+        eventually(lambda: progress(scene).get("answers") == found, SOON, log)
+        said = (
+            "3 of 4 compared answers are equal (different: boxes (1); not compared: HTTP status 500 of the other "
+            "servers (1))"
+        )
+        eventually(lambda: message(scene).endswith(said), SOON, log)
+        eventually(lambda: progress(scene).get("verdict") == "Good", SOON, log)
+        # Wrong answers end no canary, and a few more answers write nothing.
+        plane.wait_until_quiet()
+        written = operator.writes()
+        counts.varying()
+        eventually(lambda: progress(scene)["answers"]["varying"] == 1, SOON, log)
+        assert operator.writes() == written + 1
+        change(scene, canary={"comparePercent": 50})
+        eventually(lambda: copies_of_answers(scene) == 50, SOON, log)
+        assert containers() == ["triton", names.CONTAINER_ANSWERS]
+        change(scene, canary={"comparePercent": 0})
+        eventually(lambda: containers() == ["triton"], SOON, log)
+        eventually(lambda: copies_of_answers(scene) is None and copied(scene) == 20, SOON, log)
+        assert "answers" not in progress(scene)
+        assert scene.uids() == first
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+def copies_of_answers(scene: Scene) -> int | None:
+    """Returns the percentage of the requests that are copied to compare the answers; None if none are."""
+    filters = scene.api.get("HTTPRoute", FIRST)["spec"]["rules"][0]["filters"]
+    copies = [one["requestMirror"] for one in filters if one["type"] == "RequestMirror"]
+    return next((copy["percent"] for copy in copies if copy["backendRef"]["port"] == names.ANSWERS_PORT), None)

@@ -156,6 +156,8 @@ RULES = [
     spec("canary: {modelImage: {reference: r}, weight: 5, steps: [1, 5]}"),
     spec("canary: {modelImage: {reference: r}, weight: 60}"),
     spec("canary: {modelImage: {reference: r}, mirror: true}"),
+    spec("canary: {modelImage: {reference: r}, comparePercent: 1}\n  "
+         "route: {gateway: {name: a}, hostnames: [a.example.com]}"),
     spec("canary: {modelImage: {reference: r}}\n  "
          "route: {gateway: {name: a}, hostnames: [a.example.com], hashHeader: x-sequence}"),
     spec("canary: {models: [{name: a, config: {}}]}\n  server: {args: [--model-config-name=x]}"),
@@ -180,7 +182,9 @@ ACCEPTED = [
     spec("canary: {modelImage: {reference: r}, server: {image: s}, models: [{name: a, config: {}}], weight: 50, "
          "steps: [20, 5], gate: {stepSeconds: 60, minRequests: 1000, maxSlowdownPercent: 10}}"),
     spec("canary: {models: []}\n  server: {args: [--model-config-name=x]}"),
-    spec("canary: {server: {image: s}, mirror: true}\n  route: {gateway: {name: a}, hostnames: [a.example.com]}"),
+    *(spec(f"canary: {{server: {{image: s}}, mirror: {mirror}, comparePercent: {percent}}}\n  "
+           "route: {gateway: {name: a}, hostnames: [a.example.com]}")
+      for mirror, percent in (("true", 0), ("true", 100), ("false", 0))),
     spec("canary: {server: {image: s}, weight: 100}\n  route: {gateway: {name: a}, hostnames: [a.example.com]}"),
     spec("commonMetadata: {labels: {cost-centre: a, example.com/b: c}}"),
     *map(variable, ['"2"', "2024-01-02", "12:30", "1.2.3", "~", "yess", "1e", "0o8"]),

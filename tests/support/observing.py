@@ -72,7 +72,8 @@ def seen(
     )  # fmt: skip
     defaults: Object = {
         "raw": {}, "requested": thresholds.Thresholds({}), "lost": frozenset(), "unreadable": {}, "installed": None,
-        "answer": None, "histories": None, "changes": {}, "time": datetime(2026, 1, 1, tzinfo=UTC),
+        "answer": None, "histories": None, "comparisons": {}, "changes": {},
+        "time": datetime(2026, 1, 1, tzinfo=UTC),
     }  # fmt: skip
     there = Snapshot(
         model=model,

@@ -56,7 +56,7 @@ class Answers:
     """The prober's last answers. `waits`, `outdated`: the arguments of the last `set_waiting`."""
 
     def __init__(self) -> None:
-        self.servers = self.prometheuses = self.loads = self.changes = self
+        self.servers = self.prometheuses = self.loads = self.comparisons = self.changes = self
         self.of_servers, self.of_prometheus = ServerAnswers(), PrometheusAnswer()
         self.waits = self.outdated = False
 

@@ -319,6 +319,8 @@ def lawful(spec: Json) -> Json:
     elif not route:
         canary["weight"] = min(canary.get("weight", 0), 50)
         canary.pop("mirror", None)
+    if not canary.get("mirror"):
+        canary.pop("comparePercent", None)
     if "steps" in canary:
         canary["steps"] = [step for step in canary["steps"] if step < canary.get("weight", 10)]
     rollout = result.get("rollout", {})

@@ -110,6 +110,23 @@ def test_denies_all_other_connections(source: Pod | str, target: Pod | str, port
     assert not network(networkPolicy={}).lets(source, target, port)
 
 
+def test_compared_answers_need_a_port_and_the_other_servers() -> None:
+    route = {"gateway": {"name": "models"}, "hostnames": ["a.example.com"]}
+    canary = {"server": {"image": "s:2"}, "mirror": True, "comparePercent": 5}
+    clients = [{"namespaceSelector": {"matchLabels": {"tier": "edge"}}}]
+    net = network(networkPolicy={"clients": clients}, route=route, canary=canary)
+    gateway = Pod("gateways", {"app": "gateway"})
+    assert net.lets(gateway, SERVER, 8010)
+    assert net.lets(OPERATOR, SERVER, 8010)
+    assert net.lets(SERVER, SERVER, 8000)
+    for source, target, port in (
+        (CLIENT, SERVER, 8010), (SERVER, SERVER, 8001), (SERVER, OTHER_SERVER, 8000), (SERVER, DNS, 53),
+    ):  # fmt: skip
+        assert not net.lets(source, target, port)
+    without = network(networkPolicy={"clients": clients}, route=route, canary={**canary, "comparePercent": 0})
+    assert not without.lets(gateway, SERVER, 8010)
+
+
 def test_peers_in_the_spec_replace_the_defaults() -> None:
     policy = {
         "clients": [

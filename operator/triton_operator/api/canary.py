@@ -53,6 +53,11 @@ class Canary(Base):
             "!has(self.steps) || self.steps.all(step, step < self.weight)",
             "steps are the weights before canary.weight: each must be less than weight",
         ),
+        rule(
+            "!has(self.comparePercent) || self.comparePercent == 0 || (has(self.mirror) && self.mirror)",
+            "canary.comparePercent needs canary.mirror, because answers to copies are compared: add mirror: true, or "
+            "remove comparePercent",
+        ),
     )
 
     model_image: CanaryModelImage | None = None
@@ -74,6 +79,12 @@ class Canary(Base):
     the Gateway copies for it, clients get the answers of the other servers only, and what it answers is dropped. It is
     judged by them in the same way. Copies have the effects of requests, such as writes to a database. They don't count
     in max-qps, the alerts and the autoscaler. Needs spec.route, and Gateway API 1.3 for less than 100 %."""
+    compare_percent: Annotated[int, Field(ge=0, le=100)] = 0
+    """Percentage of the HTTP requests through the Gateway whose answers may be compared with those of the other
+    servers, at most one per second and server of the canary: another container of its pods sends each of them to its
+    server, and twice to the others, so they have the effects of three requests. Those whose two answers differ don't
+    count. status.canary.answers has the result; different answers make no canary worse. Needs mirror.
+    Default: 0, none, without that container."""
     gate: Gate = Gate()
     """How it is judged. A canary that is worse than the other servers gets no requests any more until spec.canary, or
     what its servers have of the rest of the spec, changes."""

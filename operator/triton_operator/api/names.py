@@ -63,11 +63,16 @@ ANNOTATION_RESTARTED = f"{GROUP}/restarted-at"
 """On pods: spec.rollout.restartedAt. It isn't that of `kubectl rollout restart`, which the operator would set back."""
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
+ANSWERS = "answers"
+ANSWERS_PORT = 8010
+"""The port of CONTAINER_ANSWERS, and its name."""
 
 CONTAINER_TOOLS = "tools"
 CONTAINER_FETCH = "fetch"
 CONTAINER_CHECK = "check"
 CONTAINER_SERVER = "triton"
+CONTAINER_ANSWERS = "compare-answers"
+"""In the pods of a canary with comparePercent only."""
 
 NAME_MAX = 54
 """Service names have at most 63 characters, and the headless Service appends `-headless`."""

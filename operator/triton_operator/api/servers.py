@@ -156,6 +156,24 @@ class Subject:
     cache: tuple[Series, ...] = ()
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What the answers of a canary's server have in common with those of the other servers, since it started.
+
+    - `exact`, `close`, `different`: numbers of answers, see answer_comparison.answers.Likeness.
+    - `varying`: how often two answers of the other servers differed.
+    - `outputs`: output → in how many answers it differs.
+    - `reasons`: why answers couldn't be compared → how many.
+    """
+
+    exact: float = 0.0
+    close: float = 0.0
+    different: float = 0.0
+    varying: float = 0.0
+    outputs: Mapping[str, float] = field(default_factory=dict)
+    reasons: Mapping[str, float] = field(default_factory=dict)
+
+
 History = tuple[Sample, ...]
 """The samples of one server in the last minute, the oldest first. It begins again when the server restarts."""
 

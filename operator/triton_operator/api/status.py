@@ -153,6 +153,26 @@ ENDED = frozenset({WORSE, REFUSED})
 """The verdicts after which it gets no requests."""
 
 
+class AnswersStatus(Base):
+    """What answers of the canary have in common with those of the other servers to the same requests.
+
+    The numbers are those of the canary's servers that run. They are written when one has about doubled.
+    """
+
+    compared: Annotated[int, Field(ge=0)]
+    """How many answers were compared, without varying ones."""
+    equal: Annotated[int, Field(ge=0)]
+    """How many of them are equal: the same, or with numbers that differ by at most 1 % or 0.001."""
+    same: Annotated[int, Field(ge=0)]
+    """How many of these are the same in each number."""
+    varying: Annotated[int, Field(ge=0)] = 0
+    """How many don't count, because the other servers gave two different answers to one request."""
+    not_compared: Annotated[int, Field(ge=0)] = 0
+    """How many couldn't be compared for another reason."""
+    message: Text = ""
+    """Which outputs differ, and why answers couldn't be compared, each with its number."""
+
+
 class CanaryStatus(Base):
     """How far the canary has come, and what was found of it."""
 
@@ -171,6 +191,8 @@ class CanaryStatus(Base):
     doesn't copy requests (spec.canary.mirror)."""
     message: Text = ""
     """What the last verdict, also that of an earlier step, was found from."""
+    answers: AnswersStatus | None = None
+    """What its answers have in common with those of the other servers (spec.canary.comparePercent)."""
 
 
 SERVER_FAILS, SERVER_HANGS = "ServerFails", "ServerHangs"

@@ -639,6 +639,11 @@ class TritonModel(Base):
         return self.spec.canary is not None and self.spec.canary.mirror
 
     @property
+    def compares(self) -> bool:
+        """Whether answers of the canary are compared with those of the other servers."""
+        return self.spec.canary is not None and self.copies and self.spec.canary.compare_percent > 0
+
+    @property
     def is_explicit(self) -> bool:
         """Whether the servers load only the models in spec.server.loadModels."""
         return self.spec.server.model_control == "explicit"

@@ -16,7 +16,7 @@ from triton_operator.api.status import ENDED, CanaryStatus, TritonModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
-from triton_operator.render import Facts, routes
+from triton_operator.render import Facts, answers, routes
 from triton_operator.render.kept_template import digest, spec_hash
 
 _ALL = 100
@@ -46,6 +46,8 @@ def of_canary(model: TritonModel) -> TritonModel | None:
         changed["server"] = spec.server.model_copy(update={"image": wanted.server.image})
     if wanted.models is not None:
         changed["models"] = wanted.models
+    if model.compares:
+        changed["pod_template"] = answers.with_container(spec.pod_template)
     return model.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 

@@ -13,11 +13,12 @@ from triton_operator.api import names
 from triton_operator.api.canary import Canary, Gate
 from triton_operator.api.series import FAILURES_PER_REQUEST
 from triton_operator.api.servers import History
-from triton_operator.api.status import ENDED, GOOD, REFUSED, WORSE, CanaryStatus, timestamp
+from triton_operator.api.status import ENDED, GOOD, REFUSED, WORSE, AnswersStatus, CanaryStatus, timestamp
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
 from triton_operator.render import Facts, routes
 
+from .answers import answers
 from .canary import at_weight, next_weight, progress_of, share
 from .comparison import Counts, Evidence, corrected, observe
 from .snapshot import Snapshot
@@ -69,6 +70,8 @@ def judge(snapshot: Snapshot, groups: Sequence[Group], before: Judged | None, el
     if canary.mirror and gets and (why := _refusal(snapshot)) is not None:
         refused = {"verdict": REFUSED, "weight": 0, "since": _time(snapshot), "message": why}
         return Judged(progress.model_copy(update=refused), Evidence(elapsed))
+    if canary.compare_percent:
+        progress = progress.model_copy(update={"answers": _answers(snapshot, own, progress)})
     if not gets and progress.since is not None:
         progress = progress.model_copy(update={"since": None})
     if before is None or before.progress.tried != progress.tried or not progress.weight:
@@ -93,6 +96,14 @@ def judge(snapshot: Snapshot, groups: Sequence[Group], before: Judged | None, el
         after = _after_good(progress, canary, evidence)
         return _begin(groups, after, evidence.next_round(elapsed))
     return judged
+
+
+def _answers(snapshot: Snapshot, own: Group, progress: CanaryStatus) -> AnswersStatus | None:
+    """Returns what its answers have in common with the others'; what was known, until that of each server is read."""
+    known = snapshot.comparisons
+    if any(pod.is_ready and pod.name not in known for pod in own.current):
+        return progress.answers
+    return answers([known[pod.name] for pod in own.current if pod.name in known], progress.answers)
 
 
 def _refusal(snapshot: Snapshot) -> str | None:

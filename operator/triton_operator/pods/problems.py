@@ -27,6 +27,7 @@ _IMAGES = {
     names.CONTAINER_SERVER: "server image",
     names.CONTAINER_TOOLS: "operator image",
     names.CONTAINER_CHECK: "operator image",
+    names.CONTAINER_ANSWERS: "operator image",
 }
 _PULL_REASONS = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable",
@@ -37,12 +38,19 @@ _START_REASONS = {
     "PreStartHookError", "PostStartHookError", "ContainerCannotRun",
 }  # fmt: skip
 
-_LESS_MEMORY = "spec.server.resources.limits.memory, or load fewer models (shared memory counts too)"
+_LESS_MEMORY = "raise spec.server.resources.limits.memory, or load fewer models (shared memory counts too)"
 _MORE_DISK = (
     "Raise spec.server.resources.limits.ephemeral-storage: the copy of the model repository, the logs and what models "
     "write count, or set spec.modelImage.delivery to ImageVolume, which copies nothing"
 )
-_MORE_MEMORY = "its limit in spec.podTemplate, or in the settings of the webhook that has added the container"
+_MORE_MEMORY = "raise its limit in spec.podTemplate, or in the settings of the webhook that has added the container"
+
+_AFTER_OUT_OF_MEMORY = {
+    **dict.fromkeys(
+        (names.CONTAINER_SERVER, names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK), _LESS_MEMORY
+    ),
+    names.CONTAINER_ANSWERS: "compare no answers (spec.canary.comparePercent: 0)",
+}
 
 _EXITS = {
     127: ": spec.server.image has no program tritonserver in its PATH, or lacks a library of it",
@@ -173,10 +181,8 @@ def _out_of_memory(pod: Pod) -> Problem | None:
         if ended(status).get("reason") == "OOMKilled" and not status.get("ready"):
             limit = pod.limit(status["name"], "memory")
             at = f" at its limit of {limit}" if limit else ""
-            remedy = _LESS_MEMORY if status["name"] in _IMAGES else _MORE_MEMORY
-            return Problem(
-                "OutOfMemory", f"container {status['name']} ran out of memory and was killed{at}: raise {remedy}"
-            )
+            remedy = _AFTER_OUT_OF_MEMORY.get(status["name"], _MORE_MEMORY)
+            return Problem("OutOfMemory", f"container {status['name']} ran out of memory and was killed{at}: {remedy}")
     return None
 
 

@@ -141,7 +141,9 @@ class Polls(Generic[_SubjectT, _AnswerT, _KnownT]):
                     tasks.create_task(self._poll(http.of(_namespace(group.key)), group, fast, slow))
                 await woken.wait()
 
-    async def _poll(self, http: HttpClient, group: _Group[_SubjectT, _AnswerT, _KnownT], fast: Lane, slow: Lane) -> None:
+    async def _poll(
+        self, http: HttpClient, group: _Group[_SubjectT, _AnswerT, _KnownT], fast: Lane, slow: Lane
+    ) -> None:
         """Polls the servers of one TritonModel until it is forgotten."""
         loop = asyncio.get_running_loop()
         while not group.removed:

@@ -12,6 +12,7 @@ from triton_operator.api.names import METRICS_JOB
 from triton_operator.api.servers import RunningServer
 
 from .changes import ModelChanges
+from .comparisons import comparison_probes
 from .credentials import Headers
 from .fetch import HttpClient
 from .load_times import load_times
@@ -48,6 +49,7 @@ class Prober:
         metrics_job: str = METRICS_JOB,
     ) -> None:
         self.loads = load_probes(on_change)
+        self.comparisons = comparison_probes()
         self.servers = ServerProbes(
             on_change,
             on_answer=lambda answered: on_answer("server", answered),
@@ -70,11 +72,12 @@ class Prober:
         """Stops polling for `key`."""
         self.servers.forget(key)
         self.loads.forget(key)
+        self.comparisons.forget(key)
         self.changes.forget(key)
         self.prometheuses.forget(key)
 
     async def _main(self) -> None:
-        parts = (self.servers.run, self.loads.run, self.changes.run, self.prometheuses.run)
+        parts = (self.servers.run, self.loads.run, self.comparisons.run, self.changes.run, self.prometheuses.run)
         http = HttpClient()
         await asyncio.gather(*(_supervised(run, http) for run in parts))
 

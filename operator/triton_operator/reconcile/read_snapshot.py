@@ -11,7 +11,7 @@ from triton_operator import engines
 from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.series import FAILURES_PER_REQUEST, series_by_threshold
-from triton_operator.api.servers import ChangeOutcome, Index, RunningServer, Subject
+from triton_operator.api.servers import ChangeOutcome, Comparison, Index, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
@@ -110,6 +110,7 @@ class SnapshotReader:
             answer=self._answer(model, url),
             servers=servers,
             histories=self._prober.loads.track(key, _serving(counted), subject) if subject else None,
+            comparisons=self._comparisons(key, model, counted[1:]),
             changes=changes,
             time=self._clock(),
         )
@@ -123,6 +124,16 @@ class SnapshotReader:
 
     def _pods(self, key: str) -> tuple[Pod, ...]:
         return tuple(map(Pod, self._store.of_kind(key, kinds.POD.kind)))
+
+    def _comparisons(self, key: str, model: TritonModel, judged: Iterable[Group]) -> Mapping[str, Comparison]:
+        """Returns what the answers of these servers, which are a canary's, have in common with the others'."""
+        # Those that aren't ready now have compared answers before.
+        servers = [server for group in judged for pod in group.pods if (server := pod.server)]
+        if not model.compares or not servers:
+            self._prober.comparisons.forget(key)
+            return {}
+        known = self._prober.comparisons.track(key, servers, None)
+        return {pod: found for pod, found in known.items() if found is not None}
 
     def _changes(self, key: str, those: Iterable[Group]) -> Mapping[str, ChangeOutcome]:
         """Returns uid of a server → what has become of the change of its models."""

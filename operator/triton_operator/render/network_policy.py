@@ -15,6 +15,7 @@ from .facts import Facts
 
 _SAME_NAMESPACE: list[dict[str, Any]] = [{"podSelector": {}}]
 _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
+_PORTS = {**names.PORTS, names.ANSWERS: names.ANSWERS_PORT}
 
 
 def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
@@ -30,16 +31,23 @@ def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
         "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: facts.settings.operator_namespace}},
         "podSelector": {"matchLabels": {names.LABEL_NAME: names.FIELD_MANAGER}},
     }
+    own = {"podSelector": {"matchLabels": names.selector(model.name)}}
+    # The Gateway sends copies to the container that compares answers, and this sends them to the servers.
+    answers = [names.ANSWERS] if model.compares else []
     ingress = [
-        (_peers(policy.clients, _SAME_NAMESPACE), ["http", "grpc"]),
+        (_peers(policy.clients, _SAME_NAMESPACE), ["http", "grpc", *answers]),
         (_peers(policy.monitoring, _ANY_NAMESPACE), ["metrics"]),
-        ([operator], operator_ports(model)),
+        ([operator], [*operator_ports(model), *answers]),
+        *(([own], ["http"]) for _ in answers),
     ]
     spec = {
-        "podSelector": {"matchLabels": names.selector(model.name)},
+        **own,
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": peers, "ports": _ports(port_names)} for peers, port_names in ingress if peers],
-        "egress": [_written(rule) for rule in policy.egress],
+        "egress": [
+            *(_written(rule) for rule in policy.egress),
+            *({"to": [own], "ports": _ports(["http"])} for _ in answers),
+        ],
     }
     return [obj(model, kinds.NETWORK_POLICY, spec=spec)]
 
@@ -59,7 +67,7 @@ def _peers(peers: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, An
 
 def _ports(port_names: list[str]) -> list[dict[str, Any]]:
     """Returns ports by number, because podTemplate can change the names of a pod's ports."""
-    return [{"protocol": "TCP", "port": names.PORTS[name]} for name in port_names]
+    return [{"protocol": "TCP", "port": _PORTS[name]} for name in port_names]
 
 
 def _written(part: Any) -> dict[str, Any]:

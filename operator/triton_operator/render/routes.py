@@ -120,7 +120,10 @@ def _rules(model: TritonModel, facts: Facts, matches: list[Object], port: str, *
     weight, canary = facts.canary_weight, names.deployment(model.name, names.CANARY)
     weights = {model.name: 1}
     if weight is not None and model.copies:
-        filters = (*filters, *([_copy(canary, port, weight)] if weight else []))
+        filters = (*filters, *([_copy(_service(canary, port), weight)] if weight else []))
+        if weight and port == "http" and model.compares and model.spec.canary is not None:
+            compared = {**_service(canary, port), "port": names.ANSWERS_PORT}
+            filters = (*filters, _copy(compared, model.spec.canary.compare_percent))
     elif weight is not None:
         weights = {model.name: _ALL - weight, canary: weight}
     backends = [{**_service(name, port), "weight": share} for name, share in weights.items()]
@@ -132,11 +135,11 @@ def _service(name: str, port: str) -> Object:
     return {"group": "", "kind": "Service", "name": name, "port": names.PORTS[port]}
 
 
-def _copy(name: str, port: str, percent: int) -> Object:
-    """Returns a filter that copies so many percent of the requests for the Service `name`."""
+def _copy(service: Object, percent: int) -> Object:
+    """Returns a filter that copies so many percent of the requests for this port of a Service."""
     # Before the Gateway API 1.3 it is always all of them.
     part = {} if percent == _ALL else {"percent": percent}
-    return {"type": _COPY, "requestMirror": {"backendRef": _service(name, port), **part}}
+    return {"type": _COPY, "requestMirror": {"backendRef": service, **part}}
 
 
 def copies(route: Mapping[str, Any]) -> bool:

@@ -39,7 +39,9 @@ def services(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
 
 
 def _of_group(model: TritonModel, group: str, spec: dict[str, Any]) -> dict[str, Any]:
-    spec = {"type": "ClusterIP", **spec, "selector": names.selector(model.name, group)}
+    answers = {"name": names.ANSWERS, "port": names.ANSWERS_PORT, "targetPort": names.ANSWERS, "protocol": "TCP"}
+    ports = [*spec["ports"], *([answers] if model.compares and group == names.CANARY else [])]
+    spec = {"type": "ClusterIP", **spec, "selector": names.selector(model.name, group), "ports": ports}
     return obj(model, kinds.SERVICE, names.deployment(model.name, group), labels=names.of_group(group), spec=spec)
 
 

@@ -102,7 +102,7 @@ def canary(
         return condition(
             CANARY, "True", "Mirrored",
             f"copies of {gets} % of the requests through the Gateway go to the canary ({servers}); all clients get the "
-            f"answers of the other servers. {_verdict(wanted, progress)}",
+            f"answers of the other servers. {_verdict(wanted, progress)}{_compared(wanted, progress)}",
         )  # fmt: skip
     return condition(
         CANARY, "True", "Weighted",
@@ -124,6 +124,18 @@ def _verdict(wanted: Canary, progress: CanaryStatus) -> str:
         f"{earlier}Step {progress.step.replace('/', ' of ')} is undecided: it takes at least {gate.step_seconds} s and "
         f"{gate.min_requests} requests, also at the other servers, in which it is as good as they are; {after}"
     )
+
+
+def _compared(wanted: Canary, progress: CanaryStatus) -> str:
+    """Returns how many of its answers are equal, as a sentence to be appended; "" if none are to be compared."""
+    if not wanted.compare_percent:
+        return ""
+    found = progress.answers
+    if found is None:
+        return ". No answer was compared yet: HTTP requests through the Gateway are needed"
+    varying = f", and {found.varying:,} vary" if found.varying else ""
+    said = f" ({found.message})" if found.message else ""
+    return f". {found.equal:,} of {found.compared:,} compared answers are equal{varying}{said}"
 
 
 def _s(number: int) -> str:

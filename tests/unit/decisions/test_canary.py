@@ -15,6 +15,8 @@ from triton_operator.decisions.canary import canary, of_canary, progress_of, ser
 from triton_operator.pods import Pod
 from triton_operator.pods.group import Group
 from triton_operator.render import Facts, render
+from triton_operator.render.deployment import pod_template
+from triton_operator.render.kept_template import spec_hash
 
 ROUTE = {"gateway": {"name": "models"}, "hostnames": ["a.example.com"], "grpc": {"listener": "grpc"}}
 IMAGE = "registry.example.com/detection:v2"
@@ -255,3 +257,21 @@ def test_the_weights_of_both_routes_add_up(weight: int | None, expected: list[in
         names = [backend["name"] for backend in rule["backendRefs"]]
         assert names == [gen.NAME, f"{gen.NAME}-canary"][: len(expected)]
         assert [backend["weight"] for backend in rule["backendRefs"]] == expected
+
+
+def test_a_container_compares_answers_and_its_coming_replaces_only_the_canarys_servers() -> None:
+    plain = {**CANARY, "mirror": True}
+    templates: dict[str, list[Any]] = {"": [], names.CANARY: []}
+    for fields in ({}, {"comparePercent": 1}, {"comparePercent": 90}):
+        model = gen.model(route=ROUTE, canary={**plain, **fields})
+        own = of_canary(model)
+        assert own is not None
+        for of, group in ((model, ""), (own, names.CANARY)):
+            template = pod_template(of, replace(FACTS, group=group))
+            containers = [container["name"] for container in template["spec"]["containers"]]
+            templates[group].append((spec_hash(of, ""), template["metadata"], containers))
+    assert templates[""][0] == templates[""][1] == templates[""][2]
+    without, few, many = templates[names.CANARY]
+    assert few == many
+    assert without[0] != few[0]
+    assert few[2] == [*without[2], names.CONTAINER_ANSWERS]

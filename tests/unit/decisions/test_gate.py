@@ -13,8 +13,8 @@ from support import gen
 from support.observing import seen
 from support.reconciling import FACTS
 from triton_operator.api import names
-from triton_operator.api.servers import Sample
-from triton_operator.api.status import CanaryStatus, TritonModelStatus
+from triton_operator.api.servers import Comparison, Sample
+from triton_operator.api.status import AnswersStatus, CanaryStatus, TritonModelStatus
 from triton_operator.decisions.canary import canary, is_judged
 from triton_operator.decisions.comparison import corrected
 from triton_operator.decisions.gate import Judged, _failures_per_request, judge
@@ -50,6 +50,7 @@ class Scene:
         self.known: Judged | None = None
         self.routes: tuple[dict[str, Any], ...] = ()
         self.cluster = Capabilities()
+        self.comparisons: dict[str, Comparison] = {}
 
     def __call__(self, seconds: float = 2) -> CanaryStatus:
         """Lets so much time pass, and returns the progress."""
@@ -75,7 +76,7 @@ class Scene:
         }
         snapshot, *_ = seen(
             model, pods=main, routes=(service, *self.routes), deployment=MAIN, before=self.before, histories=histories,
-            time=BEGIN + timedelta(seconds=self.now),
+            time=BEGIN + timedelta(seconds=self.now), comparisons=self.comparisons,
             facts={"entrypoint": "a", "decoupled": ("a",) if self.decoupled else (), "cluster": self.cluster},
         )  # fmt: skip
         restarted = gen.put("status.containerStatuses.0.restartCount", self.restarts)
@@ -351,3 +352,21 @@ def test_nothing_arrives_is_known_when_enough_should_have() -> None:
     scene.rate = 4
     scene(4)
     assert not scene.known.misses(5)
+
+
+def test_what_its_answers_have_in_common_is_added_up_when_that_of_each_server_is_read() -> None:
+    scene = Scene(canary={**MIRRORED, "comparePercent": 5})
+    assert scene().answers is None
+    scene.comparisons = {OWN: Comparison(exact=100)}
+    assert scene().answers is None, "the other one of its servers may have answered differently"
+    scene.comparisons["canary-1"] = Comparison(exact=90, different=10, outputs={"Y": 10})
+    found = scene().answers
+    assert found is not None
+    assert (found.compared, found.equal) == (200, 190)
+    # A server that has restarted says nothing until it is polled again.
+    del scene.comparisons["canary-1"]
+    assert scene().answers == found
+    scene.servers = 1
+    assert scene().answers == AnswersStatus(compared=100, equal=100, same=100)
+    scene.change(comparePercent=0)
+    assert scene().answers is None, "other servers"

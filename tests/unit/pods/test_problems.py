@@ -83,6 +83,8 @@ PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
                            ["container tools", "No space left"]),
     "sidecar out of memory": (injected("proxy", spec=LIMIT, **KILLED), "OutOfMemory",
                               ["container proxy", "128Mi", "spec.podTemplate, or", "webhook"]),
+    "comparison out of memory": (injected("compare-answers", spec=LIMIT, **KILLED), "OutOfMemory",
+                                 ["container compare-answers", "spec.canary.comparePercent: 0"]),
     "bus error": (ended("triton", 135), "ServerCrashed", ["exit code 135 (signal 7)", "spec.server.sharedMemory"]),
     "segmentation fault": (ended("triton", 139), "ServerCrashed",
                            ["exit code 139 (signal 11)", "Content-Type application/x-www-form-urlencoded",

@@ -113,7 +113,7 @@ def test_the_gateway_api_knows_all_fields(age: str, kind: Kind) -> None:
     most = schema["properties"]["spec"]["properties"]["rules"]["items"]["properties"]["matches"]["maxItems"]
     assert all(len(rule["matches"]) <= most for one in (GRPC, ROUTE) for rule in rendered(one)["HTTPRoute"]["rules"])
     assert all(len(rule["matches"]) <= most for rule in rendered(GRPC)[kind.kind]["rules"])
-    canary = {"modelImage": {"reference": "r:2"}, "mirror": True}
+    canary = {"modelImage": {"reference": "r:2"}, "mirror": True, "comparePercent": 1}
     model, facts = gen.model(route=GRPC, canary=canary), Facts("tools:1", "Copy", canary_weight=20)
     [copying] = [obj["spec"] for obj in render(model, facts) if obj["kind"] == kind.kind]
     unknown = undeclared_in(copying, schema["properties"]["spec"], "spec")
