@@ -170,6 +170,42 @@ def test_copies_reach_the_canary_and_its_answers_no_client(
     assert set(traffic.result["http"]["versions"]) == set(traffic.result["grpc"]["versions"]) == {before}
 
 
+def test_answers_are_compared_also_where_a_network_policy_is_strict(
+    cluster: Cluster, shared_namespace: Namespace, hosts: Hosts
+) -> None:
+    namespace = shared_namespace
+    uids = {pod["metadata"]["uid"] for pod in namespace.pods("echo")}
+    (before,) = shares(namespace, hosts)[0]
+
+    def answers(equal: bool) -> Object | None:
+        """Returns what is known of at least eight answers, if all are equal, or if none is."""
+        found = judged(namespace).get("answers", {"compared": 0})
+        return found if found["compared"] >= 8 and found["equal"] == equal * found["compared"] else None
+
+    with loads.load(namespace, HOST, RATE, "compared", hosts) as traffic:
+        # Kind's network plugin lets the name service through anyway; others don't.
+        dns = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53}]}
+        policy = {"clients": [{"namespaceSelector": {}}], "egress": [dns]}
+        namespace.api.patch("TritonModel", "echo", {"spec": {"networkPolicy": policy}})
+        same = {"models": [{"name": "echo", "config": {"instance_group": [{"count": 2}]}}], "mirror": True}
+        change(namespace, {**same, "weight": 30, "comparePercent": 100})
+        found = eventually(lambda: answers(True), 240, lambda: judged(namespace))
+        assert (found["same"], found["message"]) == (found["compared"], "")
+        message = condition(namespace.api.get("TritonModel", "echo"), "Canary")["message"]
+        assert re.search(r"([0-9,]+) of \1 compared answers are equal$", message)
+
+        change(namespace, {"models": None, "modelImage": {"reference": cluster.image(change="v2")}})
+        found = eventually(lambda: answers(False), 240, lambda: judged(namespace))
+        assert found["message"] == f"different: VERSION ({found['compared']})"
+        assert judged(namespace)["verdict"] != "Worse"
+
+        triton(namespace, "abort", "echo")
+        eventually(lambda: {pod["metadata"]["uid"] for pod in namespace.pods("echo")} == uids, 120, "the canary's end")
+    namespace.api.patch("TritonModel", "echo", {"spec": {"networkPolicy": None}})
+    assert traffic.failures() == []
+    assert set(traffic.result["http"]["versions"]) == set(traffic.result["grpc"]["versions"]) == {before}
+
+
 def test_a_canary_becomes_the_spec_without_a_failed_request(
     cluster: Cluster, shared_namespace: Namespace, hosts: Hosts
 ) -> None:
