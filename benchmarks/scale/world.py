@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from http import HTTPStatus
 
 from urllib3.exceptions import HTTPError
 
 from support import bad_servers, gen
-from support.api import Api, Object, condition, eventually
+from support.api import Api, Object, RefusedError, condition, eventually
 from triton_operator.api import names, thresholds
 
 NAMESPACES = 10
@@ -209,7 +210,12 @@ def servers(api: Api, silent: Callable[[str], bool]) -> Iterator[None]:
             "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "containerStatuses": [container],
             "conditions": [{"type": "Ready", "status": "True"}],
         }  # fmt: skip
-        api.patch("Pod", name, {"status": status}, "status", namespace)
+        try:
+            api.patch("Pod", name, {"status": status}, "status", namespace)
+        except RefusedError as error:
+            # A rollout of an earlier part may have replaced the pod.
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
 
     with bad_servers.server(SILENT, bad_servers.hangs), bad_servers.server(HEALTHY, bad_servers.answers(INDEX)):
         with ThreadPoolExecutor(CREATORS) as pool:
