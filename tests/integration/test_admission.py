@@ -128,6 +128,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
      "--metrics-config: tritonserver has no such key of its metrics: use counter_latencies, histogram_latencies, sum"),
     (server(args=["--metrics-config", "counters_latencies=true"]), "counters_latencies: tritonserver has no such key"),
     (server(args=["--metrics-config=custom_metrics=true"]), "--metrics-config: tritonserver has no such key"),
+    (server(args=["--metrics-config", "custom_metrics=/opt/m.so"]), "custom_metrics: tritonserver has no such"),
     (server(args=["--metrics-conf=all"]), "--metrics-conf: tritonserver has no such key"),
     (server(args=["tritonserver"]), "tritonserver: args contains flags only"),
     (server(args=["/opt/tritonserver/bin/tritonserver", "--ok=1"]), "args contains flags only"),

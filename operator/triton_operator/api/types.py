@@ -74,7 +74,7 @@ _IS_RESERVED = (
 # histogram_latencies: from 2.52 on.
 _METRICS_KEYS = "(counter|histogram|summary)_latencies|summary_quantiles"
 _METRICS_FLAG = "--metrics-c[a-z]*="
-_LIKE_METRICS_KEYS = "(sum+ary|counters?|histograms?)_[a-z_]*="
+_LIKE_METRICS_KEYS = "(sum+ary|counters?|custom|histograms?)_[a-z_]*="
 """A misspelled key in an item of its own, where its flag isn't visible."""
 _OF_HEALTH = "([a-z-]+,)*health(,[a-z-]+)*:"
 _HEALTH = "(?:(?!health[,:])[a-z-]+,)*health(?:,[a-z-]+)*:"
