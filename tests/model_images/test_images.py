@@ -1,5 +1,6 @@
 """Decoding of images, their orientation, and the refusal of bad ones."""
 
+import io
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from headers import still_png
 from images import ImageError, decode, read, read_header
 from images import upright as turn
 from letterbox import SIZE, fit, letterbox
+from PIL import Image, ImageCms
 from shapes import scene
 
 from model_images.fuzz import chunk
@@ -49,6 +51,19 @@ def test_reads_the_size_from_the_header(
 ) -> None:
     header = read_header(encoded(kind, height, width, *options))
     assert (header.height, header.width) == (height, width)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+def test_ignores_a_colour_profile(form: str) -> None:
+    """Red and blue are exchanged in the profile."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    exchanged = profile.replace(b"rXYZ", b"aXYZ", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"aXYZ", b"bXYZ", 1)
+    picture, files = Image.fromarray(scene(np.random.default_rng(4), 40, 60).image), [io.BytesIO() for _ in range(2)]
+    for file, options in zip(files, ({}, {"icc_profile": exchanged}), strict=True):
+        picture.save(file, form, **options)
+    plain, tagged = (file.getvalue() for file in files)
+    assert len(tagged) > len(plain)
+    assert np.array_equal(decode(plain, LIMIT), decode(tagged, LIMIT))
 
 
 @pytest.fixture(scope="module")
