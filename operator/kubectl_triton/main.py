@@ -13,6 +13,7 @@ from .canary import abort, promote
 from .explain.command import explain_alert
 from .models.commands import config, load, models, reload, unload
 from .render import render
+from .rule_files import rules
 from .status.command import status
 from .top.command import top
 from .validate.command import validate
@@ -45,6 +46,7 @@ def main() -> None:
 
 
 for command in (
-    validate, render, status, top, explain_alert, models, config, load, unload, reload, calibrate, promote, abort,
+    validate, render, rules, status, top, explain_alert, models, config, load, unload, reload, calibrate, promote,
+    abort,
 ):  # fmt: skip
     main.add_command(command)

@@ -12,7 +12,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Prometheus:
     """A running Prometheus, as the process `pid`. `file`: its configuration."""
 
     def __init__(self, address: str, pid: int, file: Path) -> None:
-        self._address, self.pid, self._file = address, pid, file
+        self.address, self.pid, self._file = address, pid, file
 
     @property
     def rss_mib(self) -> float:
@@ -42,22 +42,26 @@ class Prometheus:
 
     def scrape(self, configs: list[Json]) -> None:
         """Replaces the scrape configurations."""
+        self.configure(scrape_configs=configs)
+
+    def configure(self, **fields: list[Any]) -> None:
+        """Replaces fields of the configuration."""
         config = yaml.safe_load(self._file.read_text())
-        self._file.write_text(yaml.safe_dump({**config, "scrape_configs": configs}))
+        self._file.write_text(yaml.safe_dump({**config, **fields}))
         os.kill(self.pid, signal.SIGHUP)
 
     def ask(self, path: str, **parameters: str | float) -> Any:
         """Calls the API and returns the `data` of the response. Fails with Prometheus' error message."""
         query = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(f"http://{self._address}/api/v1/{path}?{query}", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}?{query}", timeout=30) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as refusal:
             raise AssertionError(f"{parameters}: {json.load(refusal)['error']}") from refusal
 
     def metrics(self) -> str:
         """Returns the page of its own metrics."""
-        with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=30) as page:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as page:
             return page.read().decode()
 
     def value(self, expr: str) -> float | None:
@@ -123,12 +127,18 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, scrape_configs: list[Json], groups: list[Json], every: str = "1s", address: str = ""
+    folder: Path,
+    scrape_configs: list[Json],
+    groups: list[Json],
+    every: str = "1s",
+    address: str = "",
+    options: Sequence[str] = (),
 ) -> Iterator[Prometheus]:
     """Runs a Prometheus that scrapes and evaluates at this interval while the context lasts.
 
     - `every`: "" keeps the intervals of the groups and of the scrape configurations.
     - `address`: its host:port; by default a free port.
+    - `options`: further options of the program.
     """
     binary = shutil.which("prometheus", path=settings.search_path())
     assert binary, "prometheus isn't on PATH; run hack/world.sh rules, or skip these tests with -m 'not rules'"
@@ -144,7 +154,7 @@ def running(
     address = address or f"127.0.0.1:{ports.free()[0]}"
     command = [
         binary, f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
+        f"--web.listen-address={address}", *options,
     ]  # fmt: skip
     log = folder / "prometheus.log"
     with log.open("wb") as out:

@@ -28,8 +28,8 @@ def monitoring_available(snapshot: Snapshot, writes: Writes, models: Sequence[Mo
     if installed is None:
         return condition(
             MONITORING_AVAILABLE, "False", "CRDsMissing",
-            "the cluster has no CRDs for PrometheusRule and PodMonitor: install prometheus-operator to get alerts; "
-            "serving works without them",
+            "the cluster has no CRDs for PrometheusRule and PodMonitor: for alerts install prometheus-operator, or let "
+            "kubectl triton rules write files for another Prometheus; serving works without them",
         )  # fmt: skip
     if refusal := writes.refusal(MONITORING_AVAILABLE):
         return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
