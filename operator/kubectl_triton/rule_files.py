@@ -67,7 +67,7 @@ def files(raw: Object, settings: RenderSettings) -> Files | None:
         return None
     # A ruler may have one list for all namespaces.
     named = [{**group, "name": f"{model.namespace}/{group['name']}"} for group in groups]
-    return Files({"groups": named}, {"scrape_configs": [_scrape_config(model, pod_monitor(model, facts)["spec"])]})
+    return Files({"groups": named}, {"scrape_configs": _scrape_configs(model, pod_monitor(model, facts)["spec"])})
 
 
 def _enforced(raw: Object, status: TritonModelStatus) -> Enforced | None:
@@ -79,16 +79,24 @@ def _enforced(raw: Object, status: TritonModelStatus) -> Enforced | None:
     return Enforced(limit / known.get(ThresholdKey(ENSEMBLE_COEFFICIENT.name), 1.0), is_live=True)
 
 
-def _scrape_config(model: TritonModel, monitor: Object) -> Object:
-    """Returns what prometheus-operator would make of this PodMonitor.
+def _scrape_configs(model: TritonModel, monitor: Object) -> list[Object]:
+    """Returns what prometheus-operator would make of this PodMonitor, one for each endpoint."""
+    first, *others = monitor["podMetricsEndpoints"]
+    return [
+        _scrape_config(model, monitor, model.key, first),
+        *(_scrape_config(model, monitor, f"{model.key}/{other['port']}", other) for other in others),
+    ]
+
+
+def _scrape_config(model: TritonModel, monitor: Object, job: str, endpoint: Object) -> Object:
+    """Returns the scrape configuration of one endpoint.
 
     Prometheus shares one list of pods between all scrape configurations with the same `kubernetes_sd_configs`: here one
     for each namespace.
     """
-    [endpoint] = monitor["podMetricsEndpoints"]
     limits = {_snake(field): monitor[field] for field in monitor if field.endswith("Limit")}
     return {
-        "job_name": model.key,
+        "job_name": job,
         "kubernetes_sd_configs": [
             {
                 "role": "pod",

@@ -27,10 +27,13 @@ _ENTRY = "and on (namespace,tritonmodel,model,version) tritonmodel:requests_serv
 _QUANTILE = (
     'max by ({by}) (tritonmodel:stream_duration_seconds:quantile1m{{{of},quantile="{q}"}} '
     "and on (namespace,tritonmodel,model) tritonmodel:requests_served:rate1m "
+    'or on (namespace,tritonmodel) tritonmodel:request_duration_seconds:quantile5m{{{of},quantile="{q}"}} '
+    "and on (namespace,tritonmodel,model) tritonmodel:requests_served:rate1m "
     'or on (namespace,tritonmodel) nv_inference_request_summary_us{{{of},quantile="{q}"}} / 1e6 {entry} '
     "unless on (namespace,tritonmodel,model) tritonmodel:decoupled:info{{{of}}})"
 )
-"""The duration of the entry model's streams, or Triton's summary. Triton doesn't measure streams."""
+"""The duration of the entry model's streams, or its latency over all servers if that is measured, or Triton's summary.
+Triton doesn't measure streams."""
 
 
 class NoAnswerError(Exception):
@@ -50,7 +53,8 @@ class Samples:
     """The samples of one moment, by TritonModel. A value that isn't known is missing.
 
     - `demand`: requests/s; `load`: number of servers at full use
-    - `p50`, `p99`: latency of the entry model on the slowest server, or of its streams, in seconds
+    - `p50`, `p99`: latency of the entry model, or of its streams, over all servers; on the slowest one if it isn't
+      measured (spec.monitoring.latency); in seconds
     - `queue`: mean time in the queue of the slowest model, in seconds; `errors`: share of failed requests, 0 to 1
     - `alerts`: the alerts that fire, critical ones first; None without an answer
     - `error`: why there is no answer, as one line

@@ -80,6 +80,9 @@ REFUSED = [
     *map(variable, ["2", "2.5", "true", "yes", "y", "Off", "1e3", "0o17", "017", "09", "0x1f", "0b11", "1_000", ".5",
                     "1.", "+1", "-1", ".inf", "[]", "{}"]),
     spec("server: {env: [null]}"),
+    *(spec(f"monitoring: {{latency: {{p99: {time}}}}}") for time in (
+        "200", "1m", "-1ms", "1.2345s", "'1 s'", "''", ".5s",
+    )),
     spec("server: {env: {A: b}}"),
     spec("server: {args: [--log-info=1, 1]}"),
     spec("server: {args: [null]}"),
@@ -136,6 +139,11 @@ RULES = [
     spec("healthRequest: {file: a/r.json}\n  server: {args: ['--cache-config=local,size=9']}\n  "
          "models: [{name: a, config: {response_cache: {enable: true}}}]"),
     spec("models: [{name: a, config: {}}]\n  server: {args: [--model-config-name=x]}"),
+    *(spec(f"monitoring: {{latency: {{p99: {time}}}}}") for time in ("0ms", "0.09ms", "100.1s", "999999s")),
+    *(spec(f"monitoring: {{latency: {{}}}}\n  server: {{args: ['{flag}']}}") for flag in (
+        "--trace-config=rate=1", "--http-restricted-api=model-config,trace,logging:k=v",
+        "--http-restricted-api', 'trace:k=v",
+    )),
     *(spec(f"{ARGS}{args}]}}") for args in (
         "--load-model=a", "--metrics-config, counter_latencies=false", "--metrics-config=gauge_latencies=true",
         "'--log-info 1'", "tritonserver", "'--http-restricted-api=health:k=v'",
@@ -182,6 +190,9 @@ ACCEPTED = [
     spec("canary: {modelImage: {reference: r}, server: {image: s}, models: [{name: a, config: {}}], weight: 50, "
          "steps: [20, 5], gate: {stepSeconds: 60, minRequests: 1000, maxSlowdownPercent: 10}}"),
     spec("canary: {models: []}\n  server: {args: [--model-config-name=x]}"),
+    spec("monitoring: {latency: {}}\n  server: {args: ['--http-restricted-api=logging:k=trace']}"),
+    spec("monitoring: {latency: {}}\n  server: {args: ['--grpc-restricted-protocol', 'trace:k=v']}"),
+    spec("monitoring: {latency: {p50: 0.1ms, p90: 0.05s, p95: 1.5s, p99: 100s}}"),
     *(spec(f"canary: {{server: {{image: s}}, mirror: {mirror}, comparePercent: {percent}}}\n  "
            "route: {gateway: {name: a}, hostnames: [a.example.com]}")
       for mirror, percent in (("true", 0), ("true", 100), ("false", 0))),

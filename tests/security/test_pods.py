@@ -16,6 +16,7 @@ from support.api import Api, Object
 from support.controlplane import ROOT, ControlPlane
 from support.dockerfiles import DOCKERFILES
 from support.people import dry_run, refusal
+from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Facts, render
 
@@ -134,7 +135,9 @@ def test_every_container_of_a_server_is_hardened() -> None:
         for deployment in rendered(file):
             spec = deployment["spec"]["template"]["spec"]
             assert_hardened(spec)
-            assert [c["name"] for c in containers(spec)] == ["tools", "fetch", "check", "triton"]
+            own = [c["name"] for c in containers(spec)]
+            assert own[:4] == ["tools", "fetch", "check", "triton"]
+            assert set(own[4:]) <= {names.CONTAINER_ANSWERS, names.CONTAINER_LATENCY}
             # No token, and no environment variables with other Services.
             assert spec["automountServiceAccountToken"] is False
             assert spec["enableServiceLinks"] is False

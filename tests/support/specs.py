@@ -313,6 +313,11 @@ def lawful(spec: Json) -> Json:
     labels = result.get("monitoring", {}).get("alertLabels", {})
     for key in [k for k in labels if not _ALERT_LABEL.search(k) or k in ALERTS_OWN_LABELS]:
         del labels[key]
+    monitoring = result.get("monitoring", {})
+    if monitoring.get("latency") is not None and "args" in server:
+        server["args"] = [a for a in server["args"] if not a.startswith("--trace") and "trace" not in a]
+    for field in set(monitoring.get("latency") or {}) & {"p50", "p90", "p95", "p99"}:
+        monitoring["latency"][field] = "200ms"
     route, canary = result.get("route") or {}, result.get("canary") or {}
     if not canary.keys() & {"modelImage", "server", "models"} or "hashHeader" in route:
         result.pop("canary", None)

@@ -48,6 +48,13 @@ def test_only_the_operator_reads_metrics_where_no_monitoring_may() -> None:
     assert not network(**own).lets(IMPOSTOR, SERVER, 8002)
 
 
+@pytest.mark.parametrize(("spec", "lets"), [({}, False), ({"monitoring": {"latency": {}}}, True)])
+def test_monitoring_reads_the_measured_latency(spec: dict[str, Any], lets: bool) -> None:
+    own = network(networkPolicy={}, **spec)
+    assert own.lets(PROMETHEUS, SERVER, names.LATENCY_PORT) is lets
+    assert not own.lets(CLIENT, SERVER, names.LATENCY_PORT) or own.lets(CLIENT, SERVER, 8002)
+
+
 def test_renders_no_policy_and_allows_everything_without_the_field() -> None:
     assert policies() == []
     for source in (CLIENT, STRANGER, OUTSIDE):

@@ -22,7 +22,7 @@ NAMES = tuple(name for name in RUNBOOKS if name.startswith("TritonModel"))
 """The alerts about one TritonModel."""
 _SERVERS = {
     "TritonModelNotServing", "TritonModelServersMissing", "TritonModelServerRestarts", "TritonModelNeverStarted",
-    "TritonModelMetricsAbsent", "TritonModelSeriesChurn",
+    "TritonModelMetricsAbsent", "TritonModelSeriesChurn", "TritonModelLatencyNotMeasured",
 }  # fmt: skip
 _FAILURES = {"TritonModelRequestFailures", "TritonModelErrorBudgetBurn", "TritonModelServerFails"}
 _CONDITIONS = {
@@ -51,6 +51,10 @@ def panel(firing: Firing, namespace: str, name: str) -> Panel:
                      "wanted")  # fmt: skip
     if alert in _FAILURES:
         return Panel("failed requests", "%", f"100 * tritonmodel:error_ratio:rate5m{{{of}}}")
+    if alert == "TritonModelLatencyBudgetBurn":
+        kind = json.dumps(label(firing, "kind"))
+        slow, timed = (f"tritonmodel:requests_{how}:rate5m{{{of},kind={kind}}}" for how in ("slow", "timed"))
+        return Panel("requests slower than the objective", "%", f"100 * {slow} / ({timed} > 0)")
     if alert in ("TritonModelQueueDuration", "TritonModelServerHangs"):
         return Panel("time in the queue", "ms", f"1000 * tritonmodel:queue_duration_seconds:avg1m{{{of}}}")
     if alert == "TritonModelAtMaxReplicas":
@@ -108,7 +112,9 @@ def commands(firing: Firing, namespace: str, name: str, peak: float | None, most
         return [f"kubectl patch tm {name} {at} --type merge -p '{patch}'", status]
     if alert in ("TritonModelRequestFailures", "TritonModelErrorBudgetBurn"):
         return [status, logs]
-    if alert == "TritonModelQueueDuration":
+    if alert == "TritonModelLatencyNotMeasured":
+        return [f"kubectl logs deploy/{name} {at} -c {names.CONTAINER_LATENCY} --tail=20", status]
+    if alert in ("TritonModelQueueDuration", "TritonModelLatencyBudgetBurn"):
         return [f"kubectl triton models {name} {at}", status]
     if alert == "TritonModelServersMissing":
         return [status, f"{logs} --ignore-errors"]

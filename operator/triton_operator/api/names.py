@@ -67,12 +67,18 @@ ANSWERS = "answers"
 ANSWERS_PORT = 8010
 """The port of CONTAINER_ANSWERS, and its name."""
 
+LATENCY = "latency"
+LATENCY_PORT = 8011
+"""The port of CONTAINER_LATENCY, and its name."""
+
 CONTAINER_TOOLS = "tools"
 CONTAINER_FETCH = "fetch"
 CONTAINER_CHECK = "check"
 CONTAINER_SERVER = "triton"
 CONTAINER_ANSWERS = "compare-answers"
 """In the pods of a canary with comparePercent only."""
+CONTAINER_LATENCY = "measure-latency"
+"""With spec.monitoring.latency only."""
 
 NAME_MAX = 54
 """Service names have at most 63 characters, and the headless Service appends `-headless`."""

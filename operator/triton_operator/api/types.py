@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from decimal import Decimal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -346,6 +347,64 @@ class Streaming(Base):
     Not used for an ensemble, because Triton counts a failure of a step as one of the ensemble."""
 
 
+class LatencyObjective(NamedTuple):
+    """A quantile of the requests' times that should be at most `seconds`. `name`: as in the spec, e.g. p99=200ms."""
+
+    name: str
+    quantile: str
+    seconds: Decimal
+
+
+_SHORTEST, _LONGEST = "0.1ms", "100s"
+_OUTSIDE = f"a time in monitoring.latency must be at least {_SHORTEST} and at most {_LONGEST}, which are measured"
+
+
+def seconds(time: str) -> Decimal:
+    """Returns the seconds of a time such as 200ms or 1.5s."""
+    return Decimal(time[:-2]) / 1000 if time.endswith("ms") else Decimal(time[:-1])
+
+
+def _measurable(time: str) -> str:
+    if not seconds(_SHORTEST) <= seconds(time) <= seconds(_LONGEST):
+        raise ValueError(_OUTSIDE)
+    return time
+
+
+_Time = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s)$", max_length=12), AfterValidator(_measurable)]
+_OBJECTIVES = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99"}
+
+
+class Latency(Base):
+    """How long requests take, over all servers, and how long they may take.
+
+    A container in each pod measures it from a sample of the requests that Triton traces, about ten per second. Adding
+    or removing this replaces the servers; another objective doesn't.
+    """
+
+    model_config = config(
+        rule(
+            f"[{', '.join(f'has(self.{f}) ? self.{f} : {_LONGEST!r}' for f in _OBJECTIVES)}].all(t, "
+            f"duration(t) >= duration({_SHORTEST!r}) && duration(t) <= duration({_LONGEST!r}))",
+            _OUTSIDE,
+        )
+    )
+
+    p50: _Time | None = None
+    """The time that half of the requests should take at most, e.g. 50ms or 1.5s. Alerts say when too many are slower.
+    """
+    p90: _Time | None = None
+    """The same for 90 % of the requests."""
+    p95: _Time | None = None
+    """The same for 95 % of the requests."""
+    p99: _Time | None = None
+    """The same for 99 % of the requests."""
+
+    @property
+    def objectives(self) -> list[LatencyObjective]:
+        given = {field: getattr(self, field) for field in _OBJECTIVES}
+        return [LatencyObjective(f"{f}={time}", _OBJECTIVES[f], seconds(time)) for f, time in given.items() if time]
+
+
 class Monitoring(Base):
     """Metrics, recording rules and alerts in Prometheus.
 
@@ -384,6 +443,8 @@ class Monitoring(Base):
     max-tps, max-tps-per-replica and token-coefficient need it."""
     streaming: Streaming | None = None
     """Series of a model that streams its answers, such as a language model."""
+    latency: Latency | None = None
+    """Measures the times of requests over all servers, with objectives and alerts for them. {} measures only."""
 
 
 _ANNOTATIONS = 64 << 10
@@ -545,6 +606,21 @@ class TritonModelSpec(Base):
             "one of them",
         ),
         rule(
+            "!has(self.monitoring.latency) || !has(self.server.args) "
+            "|| !self.server.args.exists(a, a.startsWith('--trace'))",
+            "monitoring.latency uses Triton's traces, which have one setting: remove the flags --trace… from "
+            "server.args, or remove monitoring.latency",
+        ),
+        rule(
+            "!has(self.monitoring.latency) || !has(self.server.args) "
+            "|| !self.server.args.exists(a, a.matches('^--http-r[a-z-]*=([a-z-]+,)*trace(,[a-z-]+)*:')) "
+            # The flag and its value may be two items; with gRPC's flag, the value may be of that one.
+            f"&& (!self.server.args.exists(a, a.matches('{_HTTP_FLAG}')) "
+            f"|| self.server.args.exists(a, a.matches('{_GRPC_FLAG}')) "
+            "|| !self.server.args.exists(a, a.matches('^([a-z-]+,)*trace(,[a-z-]+)*:')))",
+            "monitoring.latency needs Triton's traces without a key: remove trace from --http-restricted-api",
+        ),
+        rule(
             f"!has(self.canary) || has(self.route) || self.canary.weight <= {MAX_BY_SERVERS}",
             f"without spec.route, the canary's share comes from its number of servers: set canary.weight to at most "
             f"{MAX_BY_SERVERS}, or add spec.route",
@@ -642,6 +718,12 @@ class TritonModel(Base):
     def compares(self) -> bool:
         """Whether answers of the canary are compared with those of the other servers."""
         return self.spec.canary is not None and self.copies and self.spec.canary.compare_percent > 0
+
+    @property
+    def measures_latency(self) -> bool:
+        """Whether the pods have a container that measures how long requests take."""
+        monitoring = self.spec.monitoring
+        return monitoring.enabled and monitoring.latency is not None
 
     @property
     def is_explicit(self) -> bool:

@@ -15,7 +15,7 @@ from .facts import Facts
 
 _SAME_NAMESPACE: list[dict[str, Any]] = [{"podSelector": {}}]
 _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
-_PORTS = {**names.PORTS, names.ANSWERS: names.ANSWERS_PORT}
+_PORTS = {**names.PORTS, names.ANSWERS: names.ANSWERS_PORT, names.LATENCY: names.LATENCY_PORT}
 
 
 def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
@@ -34,9 +34,10 @@ def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     own = {"podSelector": {"matchLabels": names.selector(model.name)}}
     # The Gateway sends copies to the container that compares answers, and this sends them to the servers.
     answers = [names.ANSWERS] if model.compares else []
+    scraped = ["metrics", *([names.LATENCY] if model.measures_latency else [])]
     ingress = [
         (_peers(policy.clients, _SAME_NAMESPACE), ["http", "grpc", *answers]),
-        (_peers(policy.monitoring, _ANY_NAMESPACE), ["metrics"]),
+        (_peers(policy.monitoring, _ANY_NAMESPACE), scraped),
         ([operator], [*operator_ports(model), *answers]),
         *(([own], ["http"]) for _ in answers),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latency_sampler import series as sampled
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import NewerField
 from triton_operator.api.status import MONITORING_AVAILABLE
@@ -31,6 +32,7 @@ LIMITS = {
 BYTES_OF_A_SAMPLE = 256
 """Maximum size of a page, in bytes per allowed sample. Triton's pages have 190 to 310, because of the summaries that
 are dropped."""
+_MEASURED = "measured_tritonmodel"
 _SCRAPE_TIMEOUT = 10
 """Maximum timeout in seconds. Prometheus refuses a timeout above the interval."""
 
@@ -43,14 +45,18 @@ def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
     rename Triton's label to exported_version.
     """
     monitoring = model.spec.monitoring
-    series = [RESERVED, *([] if asks_for_summaries(model) else [SUMMARIES])]
+    series = [
+        RESERVED,
+        *([sampled.ALL] if model.measures_latency else []),
+        *([] if asks_for_summaries(model) else [SUMMARIES]),
+    ]
     relabelings = [
         # During its init containers, a pod has an address but no metrics.
         {"sourceLabels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
         {"targetLabel": "tritonmodel", "replacement": model.name, "action": "replace"},
         *([_of_copies(model)] if model.copies else []),
     ]
-    endpoint = {
+    endpoint: dict[str, Any] = {
         "port": "metrics",
         "path": "/metrics",
         "interval": f"{monitoring.scrape_seconds}s",
@@ -64,13 +70,31 @@ def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
     }
     spec = {
         "selector": {"matchLabels": names.selector(model.name)},
-        "podMetricsEndpoints": [endpoint],
+        "podMetricsEndpoints": [endpoint, *([_latency(endpoint)] if model.measures_latency else [])],
         "sampleLimit": facts.settings.sample_limit,
         # Applies before metricRelabelings drop samples.
         "bodySizeLimit": f"{facts.settings.sample_limit * BYTES_OF_A_SAMPLE}B",
         **LIMITS,
     }
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
+
+
+def _latency(endpoint: dict[str, Any]) -> dict[str, Any]:
+    """Returns the endpoint of the container that measures latency.
+
+    Its target has another label, which its series get as `tritonmodel`. So the rules, which count servers by `up`,
+    don't count it.
+    """
+    kept = [
+        {"sourceLabels": ["__name__"], "regex": sampled.ALL, "action": "keep"},
+        {"sourceLabels": [_MEASURED], "targetLabel": "tritonmodel", "action": "replace"},
+        {"regex": _MEASURED, "action": "labeldrop"},
+    ]
+    relabelings = [
+        {**relabeling, **({"targetLabel": _MEASURED} if relabeling.get("targetLabel") == "tritonmodel" else {})}
+        for relabeling in endpoint["relabelings"]
+    ]
+    return {**endpoint, "port": names.LATENCY, "relabelings": relabelings, "metricRelabelings": kept}
 
 
 def _of_copies(model: TritonModel) -> dict[str, Any]:

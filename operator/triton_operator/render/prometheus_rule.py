@@ -15,6 +15,7 @@ from .common import obj
 from .facts import Facts
 from .pod_monitor import labelled, monitored
 from .rules.alerts import limit_alerts, slow_alerts
+from .rules.latency import latency_recording
 from .rules.recording import queue_recording, recording, server_recording, threshold_recording
 from .rules.slo import slo_recording
 from .rules.streaming import decoupled_recording, streaming_recording
@@ -36,6 +37,7 @@ def prometheus_rule(model: TritonModel, facts: Facts) -> dict[str, Any]:
         # A rule costs Prometheus most by its evaluation, even if it has no result.
         _group(f"{model.name}-slow", about.slow_seconds, [
             *server_recording(about), *queue_recording(about), *slo_recording(about), *decoupled_recording(about),
+            *latency_recording(about),
             *(slow_alerts(about) if monitoring.alerts else []),
         ]),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 from triton_repository_check.model import SERVED_AT
 
-from . import load_models, overrides, readiness, start
+from . import latency, load_models, overrides, readiness, start
 from .delivery import CONTAINER_SECURITY, SHM, TOOLS, mount
 from .facts import Facts
 
@@ -32,6 +32,7 @@ def container(model: TritonModel, facts: Facts) -> dict[str, Any]:
             *overrides.server_mounts(model, mount(model, facts)),
             *({**TOOLS, "readOnly": True}, SHM),
             *load_models.mounts(model),
+            *latency.mounts(model),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
         "securityContext": CONTAINER_SECURITY,
@@ -54,7 +55,8 @@ def arguments(model: TritonModel) -> list[str]:
     # open new channels to the server. The last third is the age at which Triton closes them.
     channel_age = max(1, rollout.drain_seconds // 3) * 1000
     # Latency quantiles for the dashboards. Of repeated options any `true` wins, so a `false` of the user must be alone.
-    quantiles = [] if asks_for_summaries(model) else [_QUANTILES]
+    # They cost up to an eighth of the throughput, and measured latency is better.
+    quantiles = [] if asks_for_summaries(model) or model.measures_latency else [_QUANTILES]
     return [
         f"--model-repository={SERVED_AT}",
         f"--model-control-mode={server.model_control}",
@@ -66,6 +68,7 @@ def arguments(model: TritonModel) -> list[str]:
         f"--grpc-max-connection-age={channel_age}",
         *([f"--log-verbose={server.log_verbosity}"] if server.log_verbosity else []),
         *quantiles,
+        *latency.flags(model),
         *server.args,
     ]
 

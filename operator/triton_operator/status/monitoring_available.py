@@ -48,8 +48,9 @@ def monitoring_available(snapshot: Snapshot, writes: Writes, models: Sequence[Mo
     if selecting:
         names = ", ".join(f"{p.namespace}/{p.name}{_PAUSED if p.paused else ''}" for p in selecting)
         size = scrape_size.note(model, models, snapshot.facts.settings.sample_limit)
-        message = f"selected by Prometheus {names}" + (f"; but {size}" if size else "")
-        return condition(MONITORING_AVAILABLE, "True", "Selected", message)
+        latency = scrape_size.latency_note(model, models, snapshot.facts.settings.sample_limit)
+        notes = [f"; but {note}" for note in (size, latency, _without_objective(snapshot)) if note]
+        return condition(MONITORING_AVAILABLE, "True", "Selected", f"selected by Prometheus {names}" + "".join(notes))
     if not installed.prometheuses:
         return condition(
             MONITORING_AVAILABLE, "False", "NoPrometheus",
@@ -58,6 +59,17 @@ def monitoring_available(snapshot: Snapshot, writes: Writes, models: Sequence[Mo
             "there, or add its namespace to the setting",
         )  # fmt: skip
     return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(installed.prometheuses))
+
+
+def _without_objective(snapshot: Snapshot) -> str:
+    """Returns why no alert is about the objectives of latency; "" if one is, or if there are none."""
+    latency, facts = snapshot.model.spec.monitoring.latency, snapshot.facts
+    if latency is None or not latency.objectives or facts.entrypoint not in facts.decoupled:
+        return ""
+    return (
+        f"spec.monitoring.latency has objectives, which no alert watches, because {facts.entrypoint} streams its "
+        "answers: a request ends when its stream ends"
+    )
 
 
 def _not_selected(prometheuses: Sequence[Prometheus]) -> str:

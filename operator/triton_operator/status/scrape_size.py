@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from latency_sampler.series import MAX_SERIES, SAMPLES_OF_A_VERSION
 from triton_operator.api.status import ModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.render.pod_monitor import BYTES_OF_A_SAMPLE
@@ -42,6 +43,19 @@ def note(model: TritonModel, models: Sequence[ModelStatus], sample_limit: int) -
         f"{len(loaded)} versions of models have about {total} samples and {size / 1e6:.1f} MB of metrics in each "
         f"scrape, and Prometheus drops all metrics of a server with more than {sample_limit} or {room / 1e6:.1f} MB: "
         f"ask an administrator to raise SAMPLE_LIMIT of the operator, load fewer models{others}"
+    )
+
+
+def latency_note(model: TritonModel, models: Sequence[ModelStatus], sample_limit: int) -> str:
+    """Returns how near the limit the page with the measured latency is; "" if it isn't near or there is none."""
+    measured = min(sum(m.state in ("READY", "LOADING") for m in models), MAX_SERIES)
+    total = measured * SAMPLES_OF_A_VERSION
+    if not model.measures_latency or total < _NEAR * sample_limit:
+        return ""
+    return (
+        f"the latency of {measured} versions of models has about {total} samples in each scrape, and Prometheus drops "
+        f"all of a page with more than {sample_limit}: ask an administrator to raise SAMPLE_LIMIT of the operator, or "
+        "load fewer models"
     )
 
 

@@ -15,9 +15,11 @@ from click.testing import CliRunner, Result
 from kubectl_triton import cluster, rule_files
 from kubectl_triton.main import main
 from support import bad_servers, gen
+from triton_operator.render.facts import RenderSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 Object = dict[str, Any]
+POD = "__meta_kubernetes_pod_"
 KNOWN = {"entrypoint": "m", "entrypointType": "Model", "replicas": 1}
 
 
@@ -170,3 +172,15 @@ def test_it_runs_with_the_packages_of_the_operators_image(tmp_path: Path) -> Non
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT / "operator", capture_output=True, text=True)
     assert (run.returncode, "--scrape-output" in run.stdout) == (0, True), run.stderr
     assert "kubectl_triton.rule_files" in (ROOT / "manifests/monitoring/plain/prometheus.yaml").read_text()
+
+
+def test_measured_latency_is_scraped_in_a_configuration_of_its_own() -> None:
+    found = rule_files.files(model(monitoring={"latency": {"p99": "200ms"}}), RenderSettings())
+    assert found
+    servers, latency = found.scrape["scrape_configs"]
+    assert latency["job_name"] == f"{servers['job_name']}/latency"
+    kept = [r["regex"] for r in latency["relabel_configs"] if r.get("source_labels") == [f"{POD}container_port_name"]]
+    assert kept == ["latency"]
+    # The rules count the servers by `up`, which has the labels of the target.
+    assert "tritonmodel" not in {r.get("target_label") for r in latency["relabel_configs"]}
+    assert "tritonmodel" in {r.get("target_label") for r in latency["metric_relabel_configs"]}

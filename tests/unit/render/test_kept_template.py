@@ -72,6 +72,29 @@ def test_a_spec_with_the_same_pods_restarts_no_server(upgraded: dict[str, Any]) 
     assert live["spec"]["replicas"] == 4
 
 
+LATENCY = {"monitoring": {"latency": {"p99": "200ms"}}}
+
+
+def test_measured_latency_gets_the_newer_template(upgraded: dict[str, Any]) -> None:
+    template = deployment_of(NEW, upgraded, **LATENCY)["spec"]["template"]
+    assert [c["name"] for c in template["spec"]["containers"]] == ["triton", "measure-latency"]
+
+
+@pytest.mark.parametrize("latency", [{}, {"p99": "1s"}, {"p50": "20ms", "p99": "200ms"}])
+def test_another_objective_of_latency_restarts_no_server(latency: dict[str, str]) -> None:
+    live = deployment_of(OLD, None, **LATENCY)
+    after = deployment_of(NEW, live, monitoring={"latency": latency})
+    assert after["spec"]["template"] == live["spec"]["template"]
+
+
+@pytest.mark.parametrize("monitoring", [{}, {"enabled": False, "latency": {"p99": "200ms"}}])
+def test_without_measured_latency_there_is_no_container(monitoring: dict[str, Any]) -> None:
+    live = deployment_of(OLD, None, **LATENCY)
+    template = deployment_of(NEW, live, monitoring=monitoring)["spec"]["template"]
+    assert [c["name"] for c in template["spec"]["containers"]] == ["triton"]
+    assert not any("trace" in argument for argument in template["spec"]["containers"][0]["args"])
+
+
 def test_pod_template_does_not_depend_on_the_other_fields() -> None:
     """Changes each of these fields and compares the pod templates."""
     assert set(TritonModelSpec.model_fields) > NOT_IN_PODS

@@ -20,6 +20,7 @@ from triton_operator.promql import duration, escape_template, number, quote, tag
 from triton_operator.render.facts import Enforced, Facts, RenderSettings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
+from triton_operator.render.rules import latency
 from triton_operator.render.rules.recording import FALLBACK
 from triton_operator.render.rules.slo import budget, error_ratio
 
@@ -134,8 +135,28 @@ def test_only_fallback_rules_contain_thresholds() -> None:
     assert [r["record"] for r in with_values] == [FALLBACK]
 
 
+EVERYTHING = {"tokenCounter": "tokens_total", "latency": {"p50": "20ms", "p99": "200ms"}}
+
+
+def test_latency_without_an_objective_has_no_alert_about_one() -> None:
+    assert "TritonModelLatencyBudgetBurn" not in {a["alert"] for a in alerts(monitoring={"latency": {}})}
+
+
+def test_the_latency_of_a_model_that_streams_has_no_alert() -> None:
+    streams = replace(FACTS, decoupled=("net",))
+    about = {a["alert"] for a in alerts(streams, monitoring={"latency": {"p99": "200ms"}})}
+    assert "TritonModelLatencyBudgetBurn" not in about
+    assert "TritonModelLatencyNotMeasured" in about
+
+
+def test_an_objective_above_all_bounds_is_the_last_bound() -> None:
+    slow = next(r for r in rules(monitoring={"latency": {"p99": "100s"}}) if r.get("record") == latency.SLOW)
+    assert 'le="100.0"' in slow["expr"]
+    assert 'le="80.0"' not in slow["expr"]
+
+
 def test_every_alert_has_a_summary_and_a_description() -> None:
-    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
+    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring=EVERYTHING)
     for alert in rendered:
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
         assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
@@ -143,12 +164,13 @@ def test_every_alert_has_a_summary_and_a_description() -> None:
     assert {a["alert"].removeprefix("TritonModel") for a in rendered} == {
         "QpsOverflow", "TpsOverflow", "QpsSpike", "QpsLimitMissing", "MetricsAbsent", "ThresholdDisagreement",
         "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing", "ServersMissing",
-        "ServerRestarts", "RequestsNotCounted", "ServerFails", "ServerHangs", "AtMaxQps",
+        "ServerRestarts", "RequestsNotCounted", "ServerFails", "ServerHangs", "AtMaxQps", "LatencyBudgetBurn",
+        "LatencyNotMeasured",
     }  # fmt: skip
 
 
 def test_alerts_and_runbooks_match() -> None:
-    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
+    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring=EVERYTHING)
     spec = yaml.safe_load((ROOT / "manifests/monitoring/rules.yaml").read_text())["spec"]
     installed = [rule for group in spec["groups"] for rule in group["rules"]]
     runbooks = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rendered + installed}

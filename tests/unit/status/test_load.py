@@ -42,6 +42,7 @@ def judge(
     spec: dict[str, Any] | None = None,
     has_rules: bool = True,
     sample_limit: int = names.SAMPLE_LIMIT,
+    decoupled: tuple[str, ...] = (),
     **fields: Any,
 ) -> TritonModelStatus:
     """Computes the conditions as the reconciler does, with a Prometheus that selects the rules."""
@@ -52,6 +53,7 @@ def judge(
     facts = {
         "thresholds": thresholds.effective_of(raw),
         "entrypoint": "m" if has_rules else "",
+        "decoupled": decoupled,
         "settings": RenderSettings(sample_limit=sample_limit),
     }
     fields = {"installed": Installed((prometheus(),)), "requested": thresholds.of(raw), **fields}
@@ -122,12 +124,33 @@ def test_prometheus_can_select_by_labels_of_the_spec_or_of_the_operator(selector
     assert status_and_reason(status, "MonitoringAvailable") == ("True", "Selected")
 
 
+@pytest.mark.parametrize(
+    ("latency", "decoupled", "said"),
+    [({"p99": "1s"}, ("m",), True), ({"p99": "1s"}, ("other",), False), ({}, ("m",), False), (None, ("m",), False)],
+)
+def test_says_that_no_alert_watches_the_latency_of_a_model_that_streams(
+    latency: dict[str, str] | None, decoupled: tuple[str, ...], said: bool
+) -> None:
+    status = judge(spec={"monitoring": {"latency": latency}}, decoupled=decoupled)
+    assert ("no alert watches, because m streams its answers" in words(status, "MonitoringAvailable")) is said
+
+
 def with_models(count: int, name: str = "branch", **more: Any) -> TritonModelStatus:
     """The status of a server with these models, of which each second one is still loading."""
     index = tuple(IndexEntry(f"{name}_{n}", "1", "LOADING" if n % 2 else "READY", "") for n in range(count))
     gone = (IndexEntry("gone", "1", "UNAVAILABLE", UNLOADED),)
     server = gen.pod()
     return judge(pods=(Pod(server),), indexes={server["metadata"]["name"]: (*index, *gone)}, **more)
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "said"), [(7, 1000, False), (8, 1000, True), (79, 10_000, True), (60, 10_000, False)]
+)
+def test_says_when_the_measured_latency_is_near_the_limit_of_a_scrape(count: int, limit: int, said: bool) -> None:
+    status = with_models(count, sample_limit=limit, spec={"monitoring": {"latency": {}}})
+    assert (f"; but the latency of {count} versions of models has" in words(status, "MonitoringAvailable")) is said
+    plain = with_models(count, sample_limit=limit)
+    assert "latency" not in words(plain, "MonitoringAvailable")
 
 
 def arguments(*args: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
+from latency_sampler.series import WORKS
 from triton_operator.api import names, thresholds
 from triton_operator.api.series import CANCELED, DESIRED
-from triton_operator.api.types import ALERTS_OWN_LABELS
+from triton_operator.api.types import ALERTS_OWN_LABELS, LatencyObjective
 from triton_operator.promql import (
     PER_MODEL,
     Rule,
@@ -27,6 +28,7 @@ from triton_operator.promql import (
     window,
 )
 
+from .latency import SAMPLED, TIMED, objectives, of, slow_ratio
 from .recording import (
     DEMAND,
     EFFECTIVE,
@@ -136,6 +138,8 @@ def slow_alerts(subject: Subject) -> list[Rule]:
         _server_fails(subject),
         _server_hangs(subject),
         *_error_budget_burn(subject),
+        *_latency_budget_burn(subject),
+        *([_latency_not_measured(subject)] if subject.monitoring.latency else []),
     ]
     return [_labelled(subject, rule) for rule in rules]
 
@@ -513,6 +517,55 @@ def _burns(subject: Subject, allowed: Decimal, burn: Decimal, long: str, short: 
         *([f"{scope.pick(REQUESTS)} offset {age}"] if age else []),
     ]
     return "(\n  " + f"\n  and on ({PER_MODEL}) ".join(parts) + "\n)"
+
+
+def _latency_budget_burn(subject: Subject) -> list[Rule]:
+    """Returns one alert for each severity. The label `kind` says which objective it is about."""
+    wanted = objectives(subject)
+    advice = {
+        "critical": "Look at the panels of latency: does a step of the model take longer than before, or do requests "
+        "wait in a queue? Then add servers, or roll back the last change.",
+        "warning": "This isn't urgent, but the objective will be missed: plan time to find the cause.",
+    }
+    return [
+        _alert(
+            "TritonModelLatencyBudgetBurn", severity, "",
+            "\nor ".join(_slow_burns(subject, one, *burn) for one in wanted for burn in burns),
+            f"{{{{ $value | humanizePercentage }}}} of the requests of {_WHO} took longer than "
+            "spec.monitoring.latency allows ({{ $labels.kind }}) in the last "
+            + " or ".join(long for _, long, _, _ in burns),
+            advice[severity],
+        )
+        for severity, burns in _BURNS.items()
+        if wanted
+    ]  # fmt: skip
+
+
+def _slow_burns(subject: Subject, objective: LatencyObjective, burn: Decimal, long: str, short: str, age: str) -> str:
+    """Returns the condition of one burn rate. It needs a minimum number of slow requests among the sampled ones."""
+    scope, maximum = subject.scope, error_ratio(1 - Decimal(objective.quantile), burn)
+    over_long = slow_ratio(subject, objective, long)
+    samples = f"sum_over_time({scope.pick(SAMPLED)}[{long}]) * {subject.slow_seconds}"
+    parts = [
+        f"({over_long} > {maximum})",
+        f"({slow_ratio(subject, objective, short)} > {maximum})",
+        f"({over_long} * on ({PER_MODEL}) group_left () ({samples}) >= {_MIN_BURN_FAILURES})",
+        *([f"{of(subject, TIMED, objective)} offset {age}"] if age else []),
+    ]
+    return "(\n  " + f"\n  and on ({PER_MODEL}) ".join(parts) + "\n)"
+
+
+def _latency_not_measured(subject: Subject) -> Rule:
+    """Returns the alert about servers that Prometheus scrapes, and whose latency nothing measures."""
+    scope = subject.scope
+    scraped, works = (f"max by ({PER_MODEL}, pod) ({scope.pick(name)}) > 0" for name in ("up", WORKS))
+    return _alert(
+        "TritonModelLatencyNotMeasured", "warning", "15m",
+        f"count by ({PER_MODEL}) (\n  {scraped}\n  unless on ({PER_MODEL}, pod) {works}\n)",
+        f"The latency of {_plural('one server', 'servers')} of {_WHO} isn't measured",
+        "Their requests are missing in the latency, its objectives and their alerts. Read the log of the container "
+        f"`{names.CONTAINER_LATENCY}`. Can Prometheus reach its port {names.LATENCY_PORT} (NetworkPolicy)?",
+    )  # fmt: skip
 
 
 def _above(scope: Scope, name: str, value: str, peak: Callable[[str], str], limit: str, on: str) -> str:
