@@ -50,6 +50,7 @@ _AFTER_OUT_OF_MEMORY = {
         (names.CONTAINER_SERVER, names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK), _LESS_MEMORY
     ),
     names.CONTAINER_ANSWERS: "compare no answers (spec.canary.comparePercent: 0)",
+    names.CONTAINER_LATENCY: "measure no latency (remove spec.monitoring.latency)",
 }
 
 _EXITS = {
@@ -60,6 +61,13 @@ _EXITS = {
     "application/octet-stream",
 }
 """What the exit code of tritonserver says, and what to do."""
+
+_NEEDS_BUILD = {
+    "--metrics-config": " (unknown to an image that was built without metrics, TRITON_ENABLE_METRICS)",
+    "--trace-config": " (of spec.monitoring.latency; unknown to an image that was built without traces, "
+    "TRITON_ENABLE_TRACING)",
+}
+"""Flags that the operator sets, and that need an option of Triton's build."""
 
 _MANY_MODELS = 20
 """From this number on, the threads of Python models may be more than a common limit of processes, 1024."""
@@ -257,7 +265,8 @@ def _usage(pod: Pod, message: str) -> str:
         return ""
     refusal = " ".join(" ".join(lines[usage[-1] + 1 :]).split())
     flags = [flag.partition("=")[0] for flag in pod.arguments if flag.startswith("--") and not is_reserved(flag)]
-    unknown = f"it doesn't know one of {', '.join(flags)}; the first line of its log says which"
+    named = ", ".join(f"{flag}{_NEEDS_BUILD.get(flag, '')}" for flag in dict.fromkeys(flags))
+    unknown = f"it doesn't know one of {named}; the first line of its log says which"
     return f": it refuses its arguments: {refusal or unknown}; correct spec.server.args"
 
 

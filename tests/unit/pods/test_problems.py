@@ -95,6 +95,8 @@ PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
                           ["exit code 1: it refuses its arguments: Unexpected argument: tritonserver; correct"]),
     "unknown option": (ended("triton", 1, USAGE), "ServerCrashed",
                        ["it refuses its arguments: it doesn't know one of", "first line of its log"]),
+    "latency out of memory": (injected("measure-latency", spec=LIMIT, **KILLED), "OutOfMemory",
+                              ["container measure-latency", "remove spec.monitoring.latency"]),
     "dead process": (ended("triton", 1, "a backend process died: /models/a/1/model.py, /models/b/1/model.py\n",
                            finishedAt="2026-01-01T00:00:00Z"), "BackendDied",
                      ["the process of /models/a/1/model.py and of /models/b/1/model.py died", "kubectl logs"]),
@@ -265,3 +267,13 @@ def test_reads_the_report_of_the_repository_check() -> None:
     assert report.entrypoint == "b"
     assert pod().check_report is None
     assert pod(put("status", {})).check_report is None
+
+
+@pytest.mark.parametrize(("flag", "words"), [
+    ("--metrics-config=summary_latencies=true", "--metrics-config (unknown to an image that was built without metrics"),
+    ("--trace-config=triton,file=/t", "--trace-config (of spec.monitoring.latency; unknown to an image that was built"),
+])  # fmt: skip
+def test_an_image_without_metrics_or_traces_is_named(flag: str, words: str) -> None:
+    problem = problem_of(pod(ended("triton", 1, USAGE), gen.put("spec.containers.0.args", [flag, flag])))
+    assert problem
+    assert problem.message.count(words) == 1
