@@ -92,8 +92,13 @@ def _panel(panel: Json, ask: Ask, values: Mapping[str, str], span: Mapping[str, 
         "place": panel["gridPos"],
         "axis": _FORMATS.get(defaults.get("unit", ""), {}),
         "stacked": defaults.get("custom", {}).get("stacking", {}).get("mode") == "normal",
-        "series": [line for line in series if any(v is not None for v in line["y"])][:MAX_SERIES],
+        "series": [line for line in series if any(v is not None for v in line["y"])][: _most(panel)],
     }
+
+
+def _most(panel: Json) -> int:
+    """Returns the maximum number of series. Each bucket of a heat map is one."""
+    return 2 * MAX_SERIES if panel["type"] == "heatmap" else MAX_SERIES
 
 
 def _series(curve: Json, legend: str) -> Json:
@@ -149,6 +154,20 @@ const add = (parent, kind, name, text) => {
 const short = (value, axis) => axis.tickformat?.endsWith("%") ? (100 * value).toPrecision(3) + " %"
   : Number(value.toPrecision(3)).toString() + (axis.ticksuffix ? " " + axis.ticksuffix : "");
 const last = one => one.y.filter(value => value !== null).at(-1);
+const heat = panel => {
+  // The buckets of a histogram are cumulative. Those below the first request and above the last one are left out.
+  const bound = one => one.name === "+Inf" ? Infinity : Number(one.name);
+  const rows = [...panel.series].sort((a, b) => bound(a) - bound(b));
+  const own = rows.map((row, k) => row.y.map((value, at) => value - (k ? rows[k - 1].y[at] : 0)));
+  const used = own.map(row => row.some(value => value > 0));
+  const from = used.indexOf(true), to = used.lastIndexOf(true) + 1;
+  return [[{
+    type: "heatmap", x: rows[0].x.map(at => new Date(at)), z: own.slice(from, to), showscale: false,
+    y: rows.slice(from, to).map(row => "≤ " + row.name + (panel.axis.ticksuffix ?? "")), colorscale: "YlOrRd",
+    reversescale: true,
+  }], {margin: {l: 70, r: 10, t: 8, b: 24}, font: {size: 10}, yaxis: {type: "category"}},
+  {displayModeBar: false, responsive: true}];
+};
 for (const panel of panels) {
   if (panel.kind === "row") { add(board, "div", "row", panel.title); continue }
   const box = add(board, "div", "panel " + (panel.kind === "stat" ? "stat" : "graph"), "");
@@ -161,6 +180,7 @@ for (const panel of panels) {
   }
   const plot = add(box, "div", "plot", ""), timeline = panel.kind === "state-timeline";
   plot.style.height = `${panel.place.h * 30 - 26}px`;
+  if (panel.kind === "heatmap") { Plotly.newPlot(plot, ...heat(panel)); continue }
   Plotly.newPlot(plot, panel.series.map(one => ({
     name: one.name, x: one.x.map(at => new Date(at)), type: "scatter", mode: "lines",
     // A timeline of states has a bar for each series.

@@ -22,6 +22,8 @@ from dashboards.parts import (
     ratio,
     utilization,
 )
+from latency_sampler.series import REQUEST
+from triton_operator.render.rules import latency as sampled
 from triton_operator.render.rules.slo import RECORDED
 from triton_operator.render.rules.streaming import BETWEEN_RESPONSES, CACHE, DURATION, FIRST_RESPONSE, STREAMS
 
@@ -40,11 +42,20 @@ def stream(series: str, q: str) -> str:
     return f'{series}{{{MODEL},quantile="{q}"}}'
 
 
+def over_all(q: str) -> str:
+    """Returns a query for a measured quantile of the entrypoint over all servers, in seconds."""
+    return _of_entry(f'{sampled.DURATION}{{{MODEL},quantile="{q}"}}')
+
+
 def latency(q: str) -> str:
     """Returns a query for a latency quantile, of the streams if the entrypoint streams."""
-    entry = f"tritonmodel:requests_served:rate1m{{{MODEL}}}"
-    streams = f"{stream(DURATION, q)}\nand on (namespace, tritonmodel, model) {entry}"
-    return f"{streams}\nor on (namespace, tritonmodel) {quantile(q)}"
+    parts = (_of_entry(stream(DURATION, q)), over_all(q), quantile(q))
+    return "\nor on (namespace, tritonmodel) ".join(parts)
+
+
+def _of_entry(series: str) -> str:
+    """Restricts recorded series, which have no version, to the entrypoint."""
+    return f"({series}\nand on (namespace, tritonmodel, model) tritonmodel:requests_served:rate1m{{{MODEL}}})"
 
 
 def limit(more: str, kind: str = "max-qps", series: str = "tritonmodel:threshold:effective") -> str:
@@ -84,10 +95,14 @@ IN_TIME = (
     f"sum by (le) ({of_entry(_WITHIN)})\n"
     f"/ ignoring (le) group_left () (sum({of_entry(rate(f'{_FIRST_RESPONSE}_count'))}) > 0)"
 )
-AS_BELOW = "Triton's quantile on the slowest server, or the duration of streams; see Latency and Streams."
+AS_BELOW = (
+    "The quantile over all servers with `spec.monitoring.latency`, else Triton's on the slowest server; or the "
+    "duration of streams. See Latency and Streams."
+)
+MEASURED = "Needs `spec.monitoring.latency`. Of a sample of the requests, from Triton's traces."
 QUANTILES_HOW = (
-    "Triton's summary of the time of a request in the server, over about the last minute. Quantiles of several servers "
-    "can't be added, so the panel shows the slowest server. Triton exposes summaries with "
+    "it is Triton's summary of the time of a request in the server, over about the last minute. Quantiles of several "
+    "servers can't be added, so the panel shows the slowest server. Triton exposes summaries with "
     "`--metrics-config=summary_latencies=true`; without it only the average is shown. A server without requests has no "
     "value."
 )
@@ -273,30 +288,59 @@ DASHBOARD = Dashboard(
             "Latency",
             (
                 Panel(
-                    "Latency of the entrypoint",
-                    "P50, P90 and P99: " + QUANTILES_HOW + " Average: `nv_inference_request_duration_us` ÷ "
-                    "`nv_inference_request_success`, both summed over servers, so each request has the same weight. "
-                    f"Excludes the network and the client. {NOT_STREAMS}",
+                    "Distribution of latency",
+                    f"`{REQUEST}`: how many requests of the entrypoint took how long, over all servers. Over a week, "
+                    f"each column is an hour. {MEASURED}",
                     "s",
+                    (Query(f"sum by (le) ({of_entry(rate(f'{REQUEST}_bucket'))})", "{{le}}"),),
+                    kind="heatmap",
+                ),
+                Panel(
+                    "Slower than the objective",
+                    f"`{sampled.SLOW}` ÷ `{sampled.TIMED}`: the share of requests that took longer than each objective "
+                    "in `spec.monitoring.latency`, over five minutes. p99 allows 1 %.",
+                    "percentunit",
                     (
-                        Query(quantile("0.5"), "P50 v{{version}}"),
-                        Query(quantile("0.9"), "P90 v{{version}}"),
-                        Query(quantile("0.99"), "P99 v{{version}}"),
-                        Query(f"{AVERAGE}\n/ 1e6", "average v{{version}}"),
+                        Query(
+                            f"{sampled.SLOW}{{{MODEL}}}\n/ ({sampled.TIMED}{{{MODEL}}} > 0)",
+                            "{{kind}}",
+                        ),
                     ),
                 ),
                 Panel(
+                    "Latency of the entrypoint",
+                    f"P50, P90 and P99. With `spec.monitoring.latency` `{sampled.DURATION}`: over the last five "
+                    f"minutes and all servers, of a sample of the requests. Without it {QUANTILES_HOW} Average: "
+                    "`nv_inference_request_duration_us` ÷ `nv_inference_request_success`, both summed over servers, so "
+                    f"each request has the same weight. Excludes the network and the client. {NOT_STREAMS}",
+                    "s",
+                    (
+                        *(
+                            Query(
+                                f"{over_all(q)}\nor on (namespace, tritonmodel) {quantile(q)}",
+                                f"{name} {{{{version}}}}",
+                            )
+                            for name, q in (("P50", "0.5"), ("P90", "0.9"), ("P99", "0.99"))
+                        ),
+                        Query(f"{AVERAGE}\n/ 1e6", "average v{{version}}"),
+                    ),
+                    width=8,
+                ),
+                Panel(
                     "P99 of each server",
-                    "The same summary for each server. It shows whether one server is slower than the others.",
+                    "The same for each server. It shows whether one server is slower than the others.",
                     "s",
                     (
                         Query(
-                            "max by (pod) "
+                            "histogram_quantile(0.99, sum by (pod, le) ("
+                            + measured(of_entry(f"rate({REQUEST}_bucket{{{MODEL}}}[5m])"))
+                            + ")) >= 0\nor max by (pod) "
                             + measured(of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="0.99"}}'))
                             + " / 1e6",
                             "{{pod}}",
                         ),
                     ),
+                    width=8,
                 ),
                 Panel(
                     "First response in time, over all servers",
@@ -307,6 +351,7 @@ DASHBOARD = Dashboard(
                     "`spec.server.args` and a server from 26.01 on, or from 24.11 on for models that stream.",
                     "percentunit",
                     (Query(IN_TIME, "within {{le}} ms"),),
+                    width=8,
                     maximum=1,
                 ),
             ),

@@ -14,7 +14,8 @@ TAG = "triton-operator"
 COLUMNS = 24
 STEP = "30s"
 """The step of annotation queries. It is shorter than `$__rate_interval`, so that no change falls between two steps."""
-HEIGHTS = {"timeseries": 9, "stat": 4, "state-timeline": 9}
+HEIGHTS = {"timeseries": 9, "stat": 4, "state-timeline": 9, "heatmap": 9}
+HOURS_OF_A_WEEK = 168
 
 
 def text(dashboard: Dashboard) -> str:
@@ -135,22 +136,28 @@ def _panel(panel: Panel) -> Json:
     repeated = {"repeat": panel.each, "repeatDirection": "h", "maxPerRow": COLUMNS // panel.width}
     return {
         "type": panel.kind,
+        # A week has a column for each hour.
+        **({"maxDataPoints": HOURS_OF_A_WEEK} if panel.kind == "heatmap" else {}),
         "title": panel.title,
         "description": panel.how,
         "datasource": DATASOURCE,
         **(repeated if panel.each else {}),
-        "targets": [_target(query, ref) for query, ref in zip(panel.queries, "ABCDEFGH", strict=False)],
+        "targets": [_target(panel, query, ref) for query, ref in zip(panel.queries, "ABCDEFGH", strict=False)],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": _overrides(panel)},
         "options": _options(panel),
     }
 
 
-def _target(query: Query, ref: str) -> Json:
-    return {"refId": ref, "datasource": DATASOURCE, "expr": query.expr, "legendFormat": query.legend, "range": True}
+def _target(panel: Panel, query: Query, ref: str) -> Json:
+    form = {"format": "heatmap"} if panel.kind == "heatmap" else {}
+    of = {"expr": query.expr, "legendFormat": query.legend, "range": True}
+    return {"refId": ref, "datasource": DATASOURCE, **of, **form}
 
 
 def _defaults(panel: Panel) -> Json:
     out: Json = {"unit": panel.unit}
+    if panel.kind == "heatmap":
+        return out
     if panel.kind == "state-timeline":
         return out | {"color": {"mode": "fixed", "fixedColor": "orange"}}
     out |= {"min": 0} | ({} if panel.maximum is None else {"max": panel.maximum})
@@ -191,6 +198,18 @@ def _overrides(panel: Panel) -> list[Json]:
 def _options(panel: Panel) -> Json:
     if panel.kind == "stat":
         return {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value", "graphMode": "area"}
+    if panel.kind == "heatmap":
+        colors = {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5}
+        axis = {"unit": panel.unit, "axisPlacement": "left"}
+        shown = {"legend": {"show": True}, "tooltip": {"mode": "single", "yHistogram": True}}
+        return {
+            "calculate": False,
+            "color": colors,
+            "yAxis": axis,
+            "cellGap": 1,
+            "rowsFrame": {"layout": "le"},
+            **shown,
+        }
     legend = {"showLegend": True, "displayMode": "list", "placement": "bottom"}
     if panel.kind == "timeseries":
         legend |= {"displayMode": "table", "calcs": ["lastNotNull", "max"]}

@@ -17,6 +17,8 @@ from dashboards.parts import (
     rate,
     ratio,
 )
+from latency_sampler import series as sampled
+from triton_operator.render.rules.latency import DURATION
 
 CHOSEN = ',model=~"$model"'
 BY = "model, version"
@@ -144,18 +146,40 @@ DASHBOARD = Dashboard(
                 time_panel("Output", "compute_output", "The extraction of outputs, with copies from the accelerator."),
                 Panel(
                     "P99 of each model",
+                    f"With `spec.monitoring.latency` `{DURATION}`, over five minutes and all servers. Without it "
                     "Triton's summary (`summary_latencies`) over about the last minute, on the slowest server. "
                     f"Quantiles can't be added over servers or over models. {NOT_STREAMS}",
                     "s",
                     (
                         Query(
-                            f"max by ({BY}) "
+                            f'{DURATION}{{{MODEL}{CHOSEN},quantile="0.99"}}\n'
+                            f"or on (namespace, tritonmodel) max by (namespace, tritonmodel, {BY}) "
                             + measured(f'nv_inference_request_summary_us{{{MODEL}{CHOSEN},quantile="0.99"}}')
                             + " / 1e6",
-                            NAME,
+                            "{{model}} {{version}}",
                         ),
                     ),
                     width=8,
+                ),
+                *(
+                    Panel(
+                        f"P99 {where}, over all servers",
+                        f"`{series}`: {what}, over five minutes and all servers. Needs `spec.monitoring.latency`.",
+                        "s",
+                        (
+                            Query(
+                                "histogram_quantile(0.99, sum by (model, le) ("
+                                + measured(f"rate({series}_bucket{{{MODEL}{CHOSEN}}}[5m])")
+                                + "))",
+                                "{{model}}",
+                            ),
+                        ),
+                        width=8,
+                    )
+                    for where, series, what in (
+                        ("in the queue", sampled.QUEUE, "the time of a request in the model's queue"),
+                        ("of the execution", sampled.COMPUTE, "the time of a request in the model's backend"),
+                    )
                 ),
                 Panel(
                     "Load time",

@@ -58,13 +58,14 @@ class Panel:
     - `each`: a variable; Grafana repeats the panel for each of its values
     - `levels`: the panel is orange and red above these values, or below them if the first is the larger
     - `maximum`: the maximum of the axis
+    - `kind`: for a heat map, each series of the query is a bucket, and its legend the bucket's upper bound
     """
 
     title: str
     how: str
     unit: str
     queries: tuple[Query, ...]
-    kind: Literal["timeseries", "stat", "state-timeline"] = "timeseries"
+    kind: Literal["timeseries", "stat", "state-timeline", "heatmap"] = "timeseries"
     width: int = 12
     stacked: bool = False
     each: str = ""

@@ -27,7 +27,7 @@ SECONDS = 120
 """Timeout until every panel has data."""
 NAMES = sorted(file.stem for file in boards.BOARDS.glob("*.json"))
 CHOSEN = {"namespace": NAMESPACE, "tritonmodel": NAME}
-HEIGHTS = {"end-to-end": 1500, "modules": 1750, "operator": 1800, "resources": 1100}
+HEIGHTS = {"end-to-end": 1780, "modules": 2300, "operator": 1800, "resources": 1100}
 
 
 def plotly() -> Path:
