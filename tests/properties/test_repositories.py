@@ -8,8 +8,7 @@ import itertools
 import os
 import random
 import re
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from corpus.good import GOOD
 from support import specs
+from support.growth import assert_linear
 from support.profiles import SOAK, examples
 from triton_repository_check import overrides, places, server_flags, textformat
 from triton_repository_check.check_table import judge
@@ -226,11 +226,10 @@ def test_check_accepts_huge_numbers(tmp_path: Path, text: str, cpus: float) -> N
     check(tmp_path / "r", Expected(cpus=cpus, shared_memory=1))
 
 
-# Duration. Each of these configurations has the maximum size and would be slow with an algorithm of quadratic time.
+# Duration. Each of these would be slow with an algorithm of quadratic time.
 
-MANY, BYTES = (20_000, 4_000_000) if SOAK else (2_000, 500_000)
-SECONDS = 20
-"""Far more than the check needs, and less than an algorithm of quadratic time would need."""
+MANY, BYTES = (20_000, 4_000_000) if SOAK else (1_000, 250_000)
+Content = Callable[[int], str]
 
 
 def ensemble(steps: str) -> str:
@@ -241,9 +240,10 @@ def step(model: str, reads: str, writes: str) -> str:
     return f'{{model_name:"{model}" input_map{{key:"A" value:"{reads}"}} output_map{{key:"B" value:"{writes}"}}}}'
 
 
-def chain(numbers: Iterable[int]) -> str:
+def chain(numbers: Sequence[int]) -> str:
     """Returns an ensemble in which each step reads the output of the step with the previous number."""
-    return ensemble(",".join(step("b", f"t{n}", f"t{(n + 1) % (MANY // 2)}") for n in numbers))
+    count = max(numbers) + 1
+    return ensemble(",".join(step("b", f"t{n}", f"t{(n + 1) % count}") for n in numbers))
 
 
 def alike(count: int) -> list[str]:
@@ -253,79 +253,131 @@ def alike(count: int) -> list[str]:
     return ["".join(letters) + f"{number:04}" for number in range(count) if shuffle(letters) is None]
 
 
-LARGE_CONFIGURATIONS = {
-    "names that are alike": ensemble(
-        ",".join(step("b", read, f"o{number}") for number, read in enumerate(alike(MANY // 2)))
-    )
-    + "".join(f' input {{ name: "{name}" data_type: TYPE_FP32 dims: 1 }}' for name in alike(190)),
-    "inputs": 'backend: "python"' + "".join(f' input {{ name: "i{n}" }}' for n in range(MANY)),
-    "same input": 'backend: "python"' + ' input { name: "i" data_type: TYPE_FP32 dims: 1 }' * MANY,
-    "batch inputs that aren't declared": 'backend: "python"'
-    + "".join(f' batch_input {{ source_input: "other{n}" }} input {{ name: "input{n}" }}' for n in range(MANY // 3)),
-    "chained steps": chain(range(1, MANY // 2)),
-    "chained steps in reverse order": chain(reversed(range(1, MANY // 2))),
-    "steps in a cycle": chain(range(MANY // 2)),
-    "steps that call missing models": ensemble(",".join(step(f"model{n}", "a", f"b{n}") for n in range(MANY // 2))),
-    "steps that read missing tensors": ensemble(
-        ",".join(step("b", f"tensor{n}", f"tenser{n}") for n in range(MANY // 2))
+def inputs(names: Iterable[str]) -> str:
+    return "".join(f' input {{ name: "{name}" data_type: TYPE_FP32 dims: 1 }}' for name in names)
+
+
+LARGE_CONFIGURATIONS: dict[str, tuple[int, Content]] = {
+    "names that are alike": (
+        MANY,
+        lambda n: (
+            ensemble(",".join(step("b", read, f"o{number}") for number, read in enumerate(alike(n // 2))))
+            + inputs(alike(190))
+        ),
     ),
-    "one long name": f'backend: "{"x" * BYTES}"',
-    "one long string of escapes": 'name: "' + "\\\\" * (BYTES // 3) + '"',
-    "open brackets": "[" * BYTES,
-    "open braces": "input {" * (BYTES // 8),
-    "quotes": '"' * BYTES,
-    "parameters": "".join(f' parameters {{ key: "{n}" value: {{ string_value: "a" }} }}' for n in range(MANY)),
-    "versions": f"version_policy {{ specific {{ versions: {list(range(MANY))} }} }}",
-    "lists of one number": f'backend: "python" input {{ name: "i" data_type: TYPE_FP32 {"dims: [1] " * 80_000} }}',
-    "comments": "# a comment\n" * (BYTES // 14),
-    "blanks": " " * BYTES,
-}
+    "inputs": (MANY, lambda n: 'backend: "python"' + "".join(f' input {{ name: "i{i}" }}' for i in range(n))),
+    "same input": (MANY, lambda n: 'backend: "python"' + inputs(["i"] * n)),
+    "batch inputs that aren't declared": (
+        MANY // 3,
+        lambda n: (
+            'backend: "python"'
+            + "".join(f' batch_input {{ source_input: "other{i}" }} input {{ name: "input{i}" }}' for i in range(n))
+        ),
+    ),
+    "chained steps": (MANY // 2, lambda n: chain(range(1, n))),
+    "chained steps in reverse order": (MANY // 2, lambda n: chain(range(n - 1, 0, -1))),
+    "steps in a cycle": (MANY // 2, lambda n: chain(range(n))),
+    "steps that call missing models": (
+        MANY // 2, lambda n: ensemble(",".join(step(f"model{i}", "a", f"b{i}") for i in range(n))),
+    ),
+    "steps that read missing tensors": (
+        MANY // 2, lambda n: ensemble(",".join(step("b", f"tensor{i}", f"tenser{i}") for i in range(n))),
+    ),
+    "one long name": (BYTES, lambda n: f'backend: "{"x" * n}"'),
+    "one long string of escapes": (BYTES // 3, lambda n: 'name: "' + "\\\\" * n + '"'),
+    "open brackets": (BYTES, lambda n: "[" * n),
+    "open braces": (BYTES // 8, lambda n: "input {" * n),
+    "quotes": (BYTES, lambda n: '"' * n),
+    "parameters": (
+        MANY, lambda n: "".join(f' parameters {{ key: "{i}" value: {{ string_value: "a" }} }}' for i in range(n)),
+    ),
+    "versions": (MANY, lambda n: f"version_policy {{ specific {{ versions: {list(range(n))} }} }}"),
+    "lists of one number": (
+        40_000, lambda n: f'backend: "python" input {{ name: "i" data_type: TYPE_FP32 {"dims: [1] " * n} }}',
+    ),
+    "comments": (BYTES // 14, lambda n: "# a comment\n" * n),
+    "blanks": (BYTES, lambda n: " " * n),
+}  # fmt: skip
+
+
+def assert_linear_check(tmp_path: Path, size: int, tree: Callable[[int], dict[str, object]]) -> None:
+    """Asserts that the check of a repository of twice the size takes twice the time."""
+
+    def prepare(part: int) -> Path:
+        write_tree(tmp_path / str(part), tree(part))
+        return tmp_path / str(part)
+
+    assert_linear(prepare, check, size)
 
 
 @pytest.mark.parametrize("name", LARGE_CONFIGURATIONS)
-def test_check_of_a_large_configuration_is_fast(tmp_path: Path, name: str) -> None:
+def test_check_of_twice_the_configuration_takes_twice_the_time(tmp_path: Path, name: str) -> None:
     pair = b'backend: "python" input { name: "A" data_type: TYPE_FP32 dims: 1 }'
     pair += b' output { name: "B" data_type: TYPE_FP32 dims: 1 }'
-    tree = {
-        "a": {"config.pbtxt": LARGE_CONFIGURATIONS[name].encode(), "1": {}},
+    size, content = LARGE_CONFIGURATIONS[name]
+    assert_linear_check(tmp_path, size, lambda part: {
+        "a": {"config.pbtxt": content(part).encode(), "1": {}},
         "b": {"config.pbtxt": pair, "1": {"model.py": b""}},
-    }
-    write_tree(tmp_path / "r", tree)
-    started = time.process_time()
-    check(tmp_path / "r")
-    assert time.process_time() - started < SECONDS
+    })  # fmt: skip
 
 
 PB_UTILS = "import triton_python_backend_utils as pb_utils\n"
 EXECUTE = PB_UTILS + "class TritonPythonModel:\n    def execute(self, requests):\n"
-LARGE_SOURCES = {
-    "assignments": EXECUTE + "        x = x\n" * MANY + "        return x\n",
-    "a chain of assignments": EXECUTE
-    + "".join(f"        x{n} = x{n + 1}\n" for n in range(MANY))
-    + f"        x{MANY} = __file__\n        return x0\n",
-    "tensors of a variable": EXECUTE + '        x = [x, x]\n        pb_utils.Tensor("B", x)\n' * MANY,
-    "returns of a method": EXECUTE
-    + "        return self.a(requests)\n    def a(self, r):\n"
-    + "        return self.a(r)\n" * MANY,
-    "returns in loops": EXECUTE
-    + "        for r in requests:\n            if r: return [pb_utils.InferenceResponse()]\n" * MANY,
-    "unknown names that are alike": "".join(f"b{name} = 1\n" for name in alike(200))
-    + EXECUTE
-    + "".join(f"        a{name}\n" for name in alike(MANY // 2)),
-    "unknown names of pb_utils": EXECUTE + "        pb_utils.eman_yb_rosnet_tuptuo_teg\n" * MANY,
-    "requests": EXECUTE
-    + '        pb_utils.InferenceRequest(model_name="b", inputs=[], requested_output_names=[])\n' * MANY,
+
+
+def repeated(text: str, before: str = "", after: str = "") -> Content:
+    return lambda n: EXECUTE + before + text * n + after
+
+
+def nested(begin: str, part: str, end: str) -> Content:
+    return lambda n: EXECUTE + f"        x = {begin}{part * n}{end}\n        open(x, 'w')\n        return x\n"
+
+
+def with_number(call: str) -> Content:
+    head = PB_UTILS + "class TritonPythonModel:\n    def auto_complete_config(c):\n        "
+    end = "\n        return c\n    def execute(self, requests): return []\n"
+    return lambda n: head + call.replace("N", "0x" + "F" * n) + end
+
+
+LARGE_SOURCES: dict[str, tuple[int, Content]] = {
+    "assignments": (MANY, repeated("        x = x\n", after="        return x\n")),
+    "a chain of assignments": (
+        MANY,
+        lambda n: (
+            EXECUTE
+            + "".join(f"        x{i} = x{i + 1}\n" for i in range(n))
+            + f"        x{n} = __file__\n        return x0\n"
+        ),
+    ),
+    "tensors of a variable": (MANY, repeated('        x = [x, x]\n        pb_utils.Tensor("B", x)\n')),
+    "returns of a method": (
+        MANY, repeated("        return self.a(r)\n", "        return self.a(requests)\n    def a(self, r):\n"),
+    ),
+    "returns in loops": (
+        MANY,
+        repeated("        for r in requests:\n            if r: return [pb_utils.InferenceResponse()]\n"),
+    ),
+    "unknown names that are alike": (
+        MANY // 2,
+        lambda n: (
+            "".join(f"b{name} = 1\n" for name in alike(200))
+            + EXECUTE
+            + "".join(f"        a{name}\n" for name in alike(n))
+        ),
+    ),
+    "unknown names of pb_utils": (MANY, repeated("        pb_utils.eman_yb_rosnet_tuptuo_teg\n")),
+    "requests": (
+        MANY,
+        repeated('        pb_utils.InferenceRequest(model_name="b", inputs=[], requested_output_names=[])\n'),
+    ),
     **{
-        f"nested: {part}": EXECUTE + f"        x = {start}{part * 800}{end}\n        open(x, 'w')\n        return x\n"
-        for start, part, end in (
+        f"nested: {part}": (800, nested(begin, part, end))
+        for begin, part, end in (
             ("", "1 + ", "1"), ("a", ".b", ""), ("a", "[0]", ""), ("a", ".b()", ""), ("", "not ", "1"), ("", "-", "1"),
         )
     },
     **{
-        f"number: {call}": PB_UTILS
-        + "class TritonPythonModel:\n    def auto_complete_config(c):\n        "
-        + call.replace("N", "0x" + "F" * 5000)
-        + "\n        return c\n    def execute(self, requests): return []\n"
+        f"number: {call}": (5000, with_number(call))
         for call in ("c.set_max_batch_size(-N)", 'c.set_model_transaction_policy({"decoupled": N})',
                      'c.add_input({"name": "A", "data_type": "TYPE_FP32", "dims": [N]})')
     },
@@ -333,24 +385,20 @@ LARGE_SOURCES = {
 
 
 @pytest.mark.parametrize("name", LARGE_SOURCES)
-def test_check_of_a_large_source_is_fast(tmp_path: Path, name: str) -> None:
+def test_check_of_twice_the_source_takes_twice_the_time(tmp_path: Path, name: str) -> None:
     config = b'backend: "python" max_batch_size: 2 input { name: "A" data_type: TYPE_FP32 dims: 1 }'
     config += b' output { name: "B" data_type: TYPE_FP32 dims: 1 }'
-    tree = {model: {"config.pbtxt": config, "1": {"model.py": LARGE_SOURCES[name].encode()}} for model in "ab"}
-    write_tree(tmp_path / "r", tree)
-    started = time.process_time()
-    check(tmp_path / "r")
-    assert time.process_time() - started < SECONDS
+    size, content = LARGE_SOURCES[name]
+    assert_linear_check(tmp_path, size, lambda part: {
+        model: {"config.pbtxt": config, "1": {"model.py": content(part).encode()}} for model in "ab"
+    })  # fmt: skip
 
 
-def test_check_of_ensembles_in_a_ring_is_fast(tmp_path: Path) -> None:
-    tree: dict[str, object] = {
-        f"m{n}": {"config.pbtxt": ensemble(step(f"m{(n + 1) % MANY}", "a", "b")).encode(), "1": {}} for n in range(MANY)
-    }
-    write_tree(tmp_path / "r", tree)
-    started = time.process_time()
-    check(tmp_path / "r")
-    assert time.process_time() - started < SECONDS
+def test_check_of_a_ring_of_twice_the_ensembles_takes_twice_the_time(tmp_path: Path) -> None:
+    assert_linear_check(tmp_path, MANY, lambda part: {
+        f"m{n}": {"config.pbtxt": ensemble(step(f"m{(n + 1) % part}", "a", "b")).encode(), "1": {}}
+        for n in range(part)
+    })  # fmt: skip
 
 
 SETTINGS = specs.admitted(specs.schema("spec", "models")["items"]["properties"]["config"])

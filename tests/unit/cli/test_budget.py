@@ -19,10 +19,8 @@ def busy(seconds: float) -> None:
 
 
 def test_ends_what_takes_too_long() -> None:
-    began = time.process_time()
     with pytest.raises(budget.BudgetError, match=r"not finished after 0\.2 s of CPU time"), budget.limited(0.2):
         busy(60)
-    assert time.process_time() - began < 30
 
 
 def test_ends_code_that_catches_every_exception() -> None:

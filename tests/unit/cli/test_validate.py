@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -577,10 +576,7 @@ def test_aliases_in_a_spec_do_not_multiply(form, tmp_path):
     levels = "".join(f"a{n}: &a{n} {form.format(', '.join([f'*a{n - 1}'] * 10))}\n" for n in range(1, 12))
     spec = tmp_path / "spec.yaml"
     spec.write_text(f"kind: TritonModel\na0: &a0 {{k: 1}}\n{levels}")
-    began = time.process_time()
-    result = run("--spec", spec, tmp_path)
-    assert "with its aliases it has more than 100,000 values" in result.output
-    assert time.process_time() - began < 5
+    assert "with its aliases it has more than 100,000 values" in run("--spec", spec, tmp_path).output
     spec.write_text("kind: TritonModel\na: &a [*a]\n")
     assert "nested too deeply" in run("--spec", spec, tmp_path).output
 
