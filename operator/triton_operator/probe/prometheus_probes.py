@@ -35,9 +35,12 @@ REST_SECONDS = 60.0
 ALERTS_SECONDS = 15.0
 """Interval of the query about alerts. Half of it while a TritonModel waits."""
 FAILED_SECONDS = 10.0
-"""Interval between two polls of a Prometheus that doesn't answer, while a TritonModel waits."""
+"""Shortest interval between two polls of a Prometheus that doesn't answer."""
 OUTAGE_SECONDS = 120.0
-"""How long a Prometheus may fail before TritonModels that don't wait get the error. A restart takes about as long."""
+"""How long a Prometheus may fail before TritonModels that don't wait get the error. A restart takes about as long.
+
+Otherwise each restart would cost two writes of the status of every TritonModel that is reconciled meanwhile.
+"""
 ASK_SECONDS = 15.0
 """Time limit for all queries of one poll."""
 _THREADS, _THREADS_OF_FAILED = 3, 1
@@ -61,9 +64,10 @@ class _Reader:
 class _Source:
     """One Prometheus and its last answer.
 
+    `at`, `failed_at`: when the query for that answer began, and the last one that failed.
     `polled_at`, `failing_since`: when it was polled, and since when it has failed. `rest_due`: when to ask for the
     thresholds although no TritonModel waits. `alerts_due`: when to ask about alerts. All in seconds of the
-    event loop's clock.
+    event loop's clock. `outage`: whether it has failed for longer than OUTAGE_SECONDS.
     """
 
     url: str
@@ -74,10 +78,12 @@ class _Source:
     alerts: Mapping[Key, Alerts] = field(default_factory=dict)
     error: str = ""
     at: str = ""
+    failed_at: str = ""
     polled_at: float = float("-inf")
     rest_due: float = float("-inf")
     alerts_due: float = float("-inf")
     failing_since: float | None = None
+    outage: bool = False
     asking: bool = False
 
     def earliest(self) -> float:
@@ -119,6 +125,7 @@ class PrometheusProbes:
     def track(self, key: Key, url: str, metrics: frozenset[str] = frozenset()) -> PrometheusAnswer:
         """Returns the last answer of the Prometheus at `url` about the TritonModel `key` and these metrics.
 
+        If it fails, returns the error; for OUTAGE_SECONDS its last answer instead, if the TritonModel doesn't wait.
         From now on polls this Prometheus for `key`, and no other.
         """
         with self._lock:
@@ -132,7 +139,7 @@ class PrometheusProbes:
             if reader is None or reader.metrics != metrics:
                 reader = source.readers[key] = _Reader(metrics)
                 self._due_now.append(url)
-            answer = _answer(source, key, metrics)
+            answer = _answer(source, key, reader)
             reader.reported = answer if answer.at else None
             wake = bool(self._due_now)
         if wake:
@@ -234,12 +241,9 @@ class PrometheusProbes:
             await self._ask_alerts(source, client, pool)
         with self._lock:
             source.asking = False
-            short_outage = source.failing_since is not None and loop.time() - source.failing_since < OUTAGE_SECONDS
-            changed = [
-                key
-                for key, reader in source.readers.items()
-                if _answer(source, key, reader.metrics) != reader.reported and (reader.waits or not short_outage)
-            ]
+            since = source.failing_since
+            source.outage = since is not None and loop.time() - since >= OUTAGE_SECONDS
+            changed = [k for k, reader in source.readers.items() if _answer(source, k, reader) != reader.reported]
             waits = any(reader.waits for reader in source.readers.values())
             tracked = self._sources.get(source.url) is source
         if tracked:
@@ -255,10 +259,12 @@ class PrometheusProbes:
         with self._lock:
             metrics = frozenset[str]().union(*(reader.metrics for reader in source.readers.values()))
         began = timestamp(self._now(), "milliseconds")
-        answer, error = (source.values, source.measured, source.origins), ""
+        error = ""
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 answer = await loop.run_in_executor(pool, _ask, client, metrics)
+            with self._lock:
+                source.values, source.measured, source.origins = answer
         except QueryError as failure:
             error = str(failure)
         except TimeoutError:
@@ -268,12 +274,13 @@ class PrometheusProbes:
             error = f"the answer of {source.url} can't be read"
         self._on_answer(not error)
         with self._lock:
-            source.values, source.measured, source.origins = answer
-            source.error, source.at = error, began
-            source.rest_due = loop.time() + jittered(REST_SECONDS)
+            source.error = error
+            source.rest_due = loop.time() + jittered(FAILED_SECONDS if error else REST_SECONDS)
             if not error:
-                source.failing_since = None
-            elif source.failing_since is None:
+                source.at, source.failing_since = began, None
+                return
+            source.failed_at = began
+            if source.failing_since is None:
                 source.failing_since = loop.time()
 
     async def _ask_alerts(self, source: _Source, client: Client, pool: ThreadPoolExecutor) -> None:
@@ -297,15 +304,16 @@ def _ask(
     return client.thresholds(), client.metrics(metrics), client.origins()
 
 
-def _answer(source: _Source, key: Key, metrics: frozenset[str]) -> PrometheusAnswer:
+def _answer(source: _Source, key: Key, reader: _Reader) -> PrometheusAnswer:
+    """Returns what a TritonModel reads. One that doesn't wait reads nothing of a short outage."""
+    if source.error and (reader.waits or source.outage or not source.at):
+        return PrometheusAnswer(error=source.error, at=source.failed_at)
     if not source.at:
         return PrometheusAnswer()
-    if source.error:
-        return PrometheusAnswer(error=source.error, at=source.at)
     alerts = source.alerts.get(key, Alerts())
     return PrometheusAnswer(
         source.values.get(key, {}),
-        metrics=frozenset(metric for metric in metrics if (key, metric) in source.measured),
+        metrics=frozenset(metric for metric in reader.metrics if (key, metric) in source.measured),
         uncounted=alerts.uncounted,
         at_limit=alerts.at_limit,
         faults=alerts.faults,

@@ -23,7 +23,7 @@ from integration.monitoring.steps import (
     wait_for_condition,
 )
 from support import bad_servers, gen, operator_process
-from support.api import Api, RefusedError, condition, eventually
+from support.api import Api, RefusedError, condition, eventually, states
 from support.controlplane import ROOT, ControlPlane
 from support.fake_prometheus import FakePrometheus
 from support.operator_process import NAME
@@ -172,6 +172,31 @@ def test_queries_prometheus_until_the_thresholds_are_live(
         assert "HTTP status 500" in wait_for_condition(own, "ThresholdLive", "Unknown", "PrometheusUnreachable")
         assert in_status(own) == {"max-qps": "90"}
         assert events(own, "Propagating") == []
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+def test_a_short_outage_of_prometheus_is_written_only_to_who_waits(
+    kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
+) -> None:
+    with operator_process.running(
+        kubeconfig, tmp_path, PROMETHEUS_URL=fake.url, RESYNC_SECONDS="3", **QUICK
+    ) as operator:
+        fake.set_thresholds(own.namespace, gen.NAME)
+        make(own)
+        make(own, "waits", annotations={f"{P}max-qps": "80"})
+        serving(own, operator)
+        serving(own, operator, "waits", "waits-abc-1")
+        wait_for_condition(own, "ThresholdLive", "True", "Live")
+        wait_for_condition(own, "ThresholdLive", "False", "Propagating", "waits")
+        start = own.get("TritonModel", gen.NAME)["metadata"]["resourceVersion"]
+        fake.status = 500
+        wait_for_condition(own, "ThresholdLive", "Unknown", "PrometheusUnreachable", "waits")
+        # Two resyncs reconcile both; also what an earlier test has left.
+        enough = operator.reconciles(result="ok") + 3 * len(own.in_namespace("*").list("Deployment"))
+        eventually(lambda: operator.reconciles(result="ok") > enough, 60, lambda: operator.log[-3000:])
+        written = [condition(state, "ThresholdLive") for state in states(own, "TritonModel", gen.NAME, since=start)]
+        assert [found["reason"] for found in written if found["reason"] != "Live"] == []
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
 

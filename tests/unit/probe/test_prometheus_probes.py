@@ -132,14 +132,17 @@ def test_reports_an_outage_at_once_to_waiting_tritonmodels_and_later_to_others(
         sim.track(OTHER)
         await until(lambda: sim.changed[KEY] and sim.changed[OTHER])
         sim.track()
-        sim.track(OTHER, waits=False)
+        good = sim.track(OTHER, waits=False)
+        assert good.at
         sim.prometheus.status = 500
         assert "HTTP status 500" in (await sim.next_change()).error
         before = sim.query_count
         await until(lambda: sim.query_count > before + 3)
         assert sim.changed[OTHER] == 1
+        assert sim.track(OTHER, waits=False) == good, "a reconcile for another reason sees the outage too early"
         monkeypatch.setattr(prometheus_probes, "OUTAGE_SECONDS", 0.0)
         await until(lambda: sim.changed[OTHER] == 2)
+        assert "HTTP status 500" in sim.track(OTHER, waits=False).error
         sim.prometheus.status = 200
         assert (await sim.next_change()).error == ""
 
