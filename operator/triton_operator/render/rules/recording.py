@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from triton_operator.api import names, thresholds
 from triton_operator.api.series import AUTOSCALER_LOAD, DESIRED
@@ -125,12 +126,12 @@ def server_recording(subject: Subject) -> list[Rule]:
 
 
 def _demand(subject: Subject) -> list[Rule]:
-    scope, span = subject.scope, window(60, subject.scrape_seconds)
+    scope, minute = subject.scope, _Minute(subject.scrape_seconds)
     entry = subject.entry
     by = f"sum by ({PER_MODEL}, version)"
-    answers = rate(scope.pick("nv_inference_request_success", *entry), span)
+    answers = minute.rate(scope.pick("nv_inference_request_success", *entry))
     served = f"sum by ({PER_MODEL}, model, version) {answers}"
-    failed = f"{by} {rate(scope.pick('nv_inference_request_failure', *entry), span)}"
+    failed = f"{by} {minute.rate(scope.pick('nv_inference_request_failure', *entry))}"
     coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
     out = [
         record(SERVED, served),
@@ -140,14 +141,14 @@ def _demand(subject: Subject) -> list[Rule]:
             DEMAND,
             f"clamp_min({by} (\n  {tag(scope.pick(SERVED), 'of', 'served')}\n"
             f"  or {tag(subject.once(failed), 'of', 'failed')}\n"
-            f"  or {tag(_pending(subject, span), 'of', 'pending')}\n), 0)\n"
+            f"  or {tag(_pending(subject, minute), 'of', 'pending')}\n), 0)\n"
             f"* on ({PER_MODEL}) group_left () {coefficient}",
         ),
         record(DEMAND, f"sum by ({PER_MODEL}) ({scope.pick(DEMAND, subject.of_versions)})"),
         *([_of_canary(subject, subject.canary)] if subject.canary else []),
     ]
     if subject.token_counter:
-        generated = rate(scope.pick_named(subject.token_counter), span)
+        generated = minute.rate(scope.pick_named(subject.token_counter))
         counted = f"sum by ({PER_MODEL}, model, version) {generated}"
         factor = limits(scope, thresholds.TOKEN_COEFFICIENT.name)
         out.append(
@@ -159,60 +160,88 @@ def _demand(subject: Subject) -> list[Rule]:
 def _of_canary(subject: Subject, canary: Scope) -> Rule:
     """Returns the demand of the canary's servers alone, which has a limit of its own: max-qps.canary."""
     own = replace(subject, scope=canary)
-    span, seconds = window(60, subject.scrape_seconds), max(60, 4 * subject.scrape_seconds)
-    queues = canary.pick("nv_inference_pending_request_count", *subject.entry)
-    growth = f"{_delta(queues, span)} / {seconds}"
-    if subject.ensemble:
-        growth = f"(\n    {_own_queues(own, span, seconds)}\n  )"
-    pending = _without_crashes(own, span, PER_MODEL, f"sum by ({PER_MODEL}, pod, instance) {growth}")
+    demand = _whole(own, _Minute(subject.scrape_seconds), "namespace")
     coefficient = limits(subject.scope, thresholds.ENSEMBLE_COEFFICIENT.name)
     return record(
         DEMAND,
-        f"clamp_min(sum by (namespace) (\n  {tag(_answers(own, span, PER_MODEL), 'of', 'answered')}\n"
-        f"  or {tag(pending, 'of', 'pending')}\n), 0)\n* on (namespace) group_left () {coefficient}",
+        f"{demand}\n* on (namespace) group_left () {coefficient}",
         tritonmodel=subject.scope.name,
         version=names.CANARY,
     )
 
 
-def _pending(subject: Subject, span: str) -> str:
+class _Time(Protocol):
+    """The time over which requests are counted."""
+
+    def rate(self, counter: str) -> str:
+        """Returns what is counted per second."""
+
+    def growth(self, gauge: str) -> str:
+        """Returns by how much a gauge grows per second, without servers whose gauge is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class _Minute:
+    """The last minute, or four scrapes if that is longer."""
+
+    scrape_seconds: int
+
+    def rate(self, counter: str) -> str:
+        return rate(counter, window(60, self.scrape_seconds))
+
+    def growth(self, gauge: str) -> str:
+        return f"{_real(f'delta({gauge}[{window(60, self.scrape_seconds)}])')} / {max(60, 4 * self.scrape_seconds)}"
+
+
+def _whole(subject: Subject, time: _Time, by: str) -> str:
+    """Returns the demand of all versions together, without the coefficient."""
+    growth = time.growth(subject.scope.pick("nv_inference_pending_request_count", *subject.entry))
+    if subject.ensemble:
+        growth = f"(\n    {_own_queues(subject, time)}\n  )"
+    pending = _without_crashes(subject, time, PER_MODEL, f"sum by ({PER_MODEL}, pod, instance) {growth}")
+    return (
+        f"clamp_min(sum by ({by}) (\n  {tag(_answers(subject, time, PER_MODEL), 'of', 'answered')}\n"
+        f"  or {tag(pending, 'of', 'pending')}\n), 0)"
+    )
+
+
+def _pending(subject: Subject, time: _Time) -> str:
     """Returns the growth of the queues in requests per second: requests that arrived but were not answered.
 
     It is negative while a server drains its queue, because these requests have counted when they were queued. A queue
     that gets shorter faster than the server answers has vanished in a crash, and doesn't count.
     """
-    scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
+    scope = subject.scope
     if not subject.ensemble:
         by, pending = f"{PER_MODEL}, version", scope.pick("nv_inference_pending_request_count", *subject.entry)
-        growth = f"sum by ({by}, pod, instance) {_delta(pending, span)} / {seconds}"
-        return _without_crashes(subject, span, by, growth)
+        growth = f"sum by ({by}, pod, instance) {time.growth(pending)}"
+        return _without_crashes(subject, time, by, growth)
     # An ensemble has no pending requests itself. Those of its steps count for the version that serves most.
-    growth = f"sum by ({PER_MODEL}, pod, instance) (\n    {_own_queues(subject, span, seconds)}\n  )"
+    growth = f"sum by ({PER_MODEL}, pod, instance) (\n    {_own_queues(subject, time)}\n  )"
     version = f"topk by ({PER_MODEL}) (1, {scope.pick(SERVED)})"
-    return f"{_without_crashes(subject, span, PER_MODEL, growth)} + on ({PER_MODEL}) group_right () 0 * {version}"
+    return f"{_without_crashes(subject, time, PER_MODEL, growth)} + on ({PER_MODEL}) group_right () 0 * {version}"
 
 
-def _delta(gauge: str, span: str) -> str:
-    """Returns the difference of a gauge over the span, without servers whose gauge is NaN or infinite."""
-    return f"(delta({gauge}[{span}]) < Inf > -Inf)"
+def _real(number: str) -> str:
+    return f"({number} < Inf > -Inf)"
 
 
-def _without_crashes(subject: Subject, span: str, by: str, growth: str) -> str:
+def _without_crashes(subject: Subject, time: _Time, by: str, growth: str) -> str:
     """Returns the sum of `growth`, which is that of each server, without queues that vanished in a crash."""
-    answers = _answers(subject, span, f"{by}, pod, instance")
+    answers = _answers(subject, time, f"{by}, pod, instance")
     return f"sum by ({by}) (\n  {growth}\n  >= -{_DRAIN} * {answers}\n)"
 
 
-def _answers(subject: Subject, span: str, by: str) -> str:
+def _answers(subject: Subject, time: _Time, by: str) -> str:
     """Returns the rate of the entry model's requests that were answered, with success or not."""
     served, failed = (
-        rate(subject.scope.pick(f"nv_inference_request_{how}", *subject.entry), span) for how in ("success", "failure")
+        time.rate(subject.scope.pick(f"nv_inference_request_{how}", *subject.entry)) for how in ("success", "failure")
     )
     # Before Triton 24.08 the failures have no label `reason`, so both can have the same labels.
     return f"sum by ({by}) ({served} or {tag(subject.once(failed), 'of', 'failed')})"
 
 
-def _own_queues(subject: Subject, span: str, seconds: int) -> str:
+def _own_queues(subject: Subject, time: _Time) -> str:
     """Returns the growth of the queues of an ensemble's steps, without models that others use.
 
     Others use a step too if it serves more than a tenth more requests than the ensemble answers and keeps in the queues
@@ -222,12 +251,12 @@ def _own_queues(subject: Subject, span: str, seconds: int) -> str:
     steps = unequal("model", subject.entrypoint)
     by_server, by_step = f"{PER_MODEL}, pod, instance", f"{PER_MODEL}, pod, instance, model"
     pending = scope.pick("nv_inference_pending_request_count", steps)
-    growth = f"sum by ({by_step}) {_delta(pending, span)} / {seconds}"
-    served = f"sum by ({by_step}) {rate(scope.pick('nv_inference_request_success', steps), span)}"
+    growth = f"sum by ({by_step}) {time.growth(pending)}"
+    served = f"sum by ({by_step}) {time.rate(scope.pick('nv_inference_request_success', steps))}"
     queued = f"clamp_min({growth}, 0)"
-    requests = f"({_answers(subject, span, by_server)} + sum by ({by_server}) ({queued}))"
+    requests = f"({_answers(subject, time, by_server)} + sum by ({by_server}) ({queued}))"
     shared = f"{served} + {RATE_TOLERANCE} * {queued} > on ({by_server}) group_left () {RATE_TOLERANCE} * {requests}"
-    entry = f"sum by ({by_server}) {rate(scope.pick('nv_inference_request_success', *subject.entry), span)}"
+    entry = f"sum by ({by_server}) {time.rate(scope.pick('nv_inference_request_success', *subject.entry))}"
     foreign = f"{RATE_TOLERANCE} * {served} < on ({by_server}) group_left () {entry}"
     return f"{growth}\n    unless ({shared})\n    unless ({foreign})"
 
