@@ -109,6 +109,7 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
         wait_for_condition(own, "AutoscalerActive", "True", "Scaling")
         plane.wait_until_quiet()
         before, writes = difference({}, plane.writes()), operator.writes()
+        start = {name: own.get("TritonModel", name)["metadata"]["resourceVersion"] for name in specs}
 
         # A resync also reconciles TritonModels that an earlier test left.
         count = len(own.in_namespace("*").list("Deployment"))
@@ -135,7 +136,10 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
         now = difference({}, plane.writes())
         own_writes = "horizontalpodautoscalers/status"
         assert now.pop(own_writes) - before.pop(own_writes) == counted
-        assert now == before
+        assert now == before, {
+            name: [state["status"] for state in states(own, "TritonModel", name, since=version)]
+            for name, version in start.items()
+        }
         assert operator.writes() == writes
         assert reconciles() - reconciled <= expected_reconciles()
         assert operator.stop() == 0
