@@ -24,6 +24,7 @@ def model(number: int) -> dict[str, object]:
     annotations = {"tritonoperator.io/max-qps": "100", "tritonoperator.io/max-qps-per-replica": "40"}
     return gen.raw(
         gen.put("metadata.annotations", annotations),
+        gen.put("metadata.creationTimestamp", "2026-01-01T00:00:00Z"),
         name=f"model-{number}",
         namespace=f"team-{number % 50}",
         uid=f"uid-{number}",
