@@ -183,12 +183,15 @@ DASHBOARD = Dashboard(
                     "queue, times the ensemble coefficient. Above the capacity of the servers, demand "
                     "keeps growing and served doesn't. The alerts compare demand with the limit. Limit: "
                     "`tritonmodel:threshold:effective`, the operator's accepted value or, if the metric "
-                    "is missing, the fallback value. Without a limit there is no line. " + ENTRY_ONLY,
+                    "is missing, the fallback value. Without a limit there is no line. A burst of seconds shows "
+                    "between two scrapes: `tritonmodel:demand:irate`, with the limit `max-qps-peak`. " + ENTRY_ONLY,
                     "reqps",
                     (
                         Query(f"tritonmodel:requests_served:rate1m{{{MODEL}}}", "served {{model}} v{{version}}"),
                         Query(f'tritonmodel:demand:rate1m{{version="",{MODEL}}}', "demand"),
+                        Query(f"tritonmodel:demand:irate{{{MODEL}}}", "demand between two scrapes"),
                         Query(limit(',version=""'), "limit", line="limit"),
+                        Query(limit("", "max-qps-peak"), "limit between two scrapes", line="limit"),
                         Query(limit(',version!=""'), "limit of v{{version}}", line="limit"),
                     ),
                     width=16,

@@ -94,7 +94,7 @@ class SimulatedTargets:
     def model(self, seconds: float | None = None) -> Json:
         """Returns the TritonModel after `seconds`; now by default."""
         seconds = self._seconds() if seconds is None else seconds
-        annotations = {"max-qps": "100", "max-tps": "3", "spike-factor": "many"}
+        annotations = {"max-qps": "100", "max-qps-peak": "500", "max-tps": "3", "spike-factor": "many"}
         annotations |= {"max-qps": "5"} if seconds > 6 else {}
         # Later than one step of the subquery, which is 10 s.
         annotations |= {"max-qps.v1": "4"} if seconds > 18 else {}

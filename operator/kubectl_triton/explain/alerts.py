@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from triton_operator.api import names
-from triton_operator.api.thresholds import MAX_QPS, MAX_TPS, ThresholdKey
+from triton_operator.api.thresholds import MAX_QPS, MAX_QPS_PEAK, MAX_TPS, ThresholdKey
 from triton_operator.status.threshold_live import THRESHOLD_INVALID
 
 from .incident import Firing, Panel, selector
@@ -27,7 +27,7 @@ _SERVERS = {
 _FAILURES = {"TritonModelRequestFailures", "TritonModelErrorBudgetBurn", "TritonModelServerFails"}
 _CONDITIONS = {
     **dict.fromkeys(
-        ("TritonModelQpsOverflow", "TritonModelTpsOverflow", "TritonModelAtMaxQps"),
+        ("TritonModelQpsOverflow", "TritonModelQpsPeak", "TritonModelTpsOverflow", "TritonModelAtMaxQps"),
         "if the load is expected and the servers have the capacity; otherwise the second command",
     ),
     "TritonModelAtMaxReplicas": "if the nodes have the capacity; otherwise the second command",
@@ -65,6 +65,9 @@ def panel(firing: Firing, namespace: str, name: str) -> Panel:
     if alert == "TritonModelTpsOverflow":
         tokens = f"sum(tritonmodel:tokens:rate1m{{{of}}})"
         return Panel("tokens", "tokens/s", tokens, limit % "max-tps", "max-tps")
+    if alert == "TritonModelQpsPeak":
+        peaks = f"tritonmodel:demand:irate{{{of}}}"
+        return Panel("demand between two scrapes", "requests/s", peaks, limit % MAX_QPS_PEAK.name, MAX_QPS_PEAK.name)
     demand = f"tritonmodel:demand:rate1m{{{of},version={json.dumps(version)}}}"
     return Panel("demand", "requests/s", demand, limit % "max-qps", str(ThresholdKey(MAX_QPS.name, version)))
 
@@ -94,11 +97,12 @@ def commands(firing: Firing, namespace: str, name: str, peak: float | None, most
     annotate = f"kubectl annotate tm/{name} {at} tritonoperator.io/"
     if alert in (
         "TritonModelQpsOverflow",
+        "TritonModelQpsPeak",
         "TritonModelTpsOverflow",
         "TritonModelAtMaxQps",
         "TritonModelQpsLimitMissing",
     ):
-        kind = MAX_TPS if alert == "TritonModelTpsOverflow" else MAX_QPS
+        kind = {"TritonModelTpsOverflow": MAX_TPS, "TritonModelQpsPeak": MAX_QPS_PEAK}.get(alert, MAX_QPS)
         setting = f"{annotate}{ThresholdKey(kind.name, label(firing, 'version'))}={_proposed(peak)} --overwrite"
         return [setting, f"kubectl triton top {name} {at}"]
     if alert == "TritonModelQpsSpike":

@@ -103,7 +103,7 @@ class ThresholdStatus(Base):
     """One accepted threshold."""
 
     kind: Text
-    """One of max-qps, max-qps-per-replica, max-tps, max-tps-per-replica, max-streams-per-replica,
+    """One of max-qps, max-qps-peak, max-qps-per-replica, max-tps, max-tps-per-replica, max-streams-per-replica,
     max-cache-usage-per-replica, ensemble-coefficient, token-coefficient and spike-factor."""
     version: Text = ""
     """The model version that the threshold applies to; empty for all versions."""

@@ -68,6 +68,10 @@ LEAST_LIMIT = 0.025
 that, each request would be too many."""
 MAX_QPS = ThresholdKind("max-qps", math.inf, lower=LEAST_LIMIT, versioned=True, alias="max_qps", too_low=_TOO_LOW)
 """Maximum demand of the model, in requests per second, over all versions and servers; or of a version, or a canary."""
+MAX_QPS_PEAK = ThresholdKind(
+    "max-qps-peak", math.inf, lower=1, too_low=", because a single request between two scrapes could be above it"
+)
+"""Maximum demand of the model between two scrapes, in requests per second, over all versions and servers."""
 MAX_QPS_PER_REPLICA = ThresholdKind("max-qps-per-replica", math.inf)
 """Capacity of one server, in requests per second. The autoscaler scales on it."""
 _COUNTER = "a token counter: set spec.monitoring.tokenCounter to the counter in the metrics of Triton"
@@ -108,6 +112,7 @@ SPIKE_FACTOR = ThresholdKind("spike-factor", 3, lower=1, upper=1000)
 
 KINDS = (
     MAX_QPS,
+    MAX_QPS_PEAK,
     MAX_QPS_PER_REPLICA,
     MAX_TPS,
     MAX_TPS_PER_REPLICA,

@@ -14,9 +14,15 @@ from .child_type import Child
 from .common import obj
 from .facts import Facts
 from .pod_monitor import labelled, monitored
-from .rules.alerts import limit_alerts, slow_alerts
+from .rules.alerts import limit_alerts, peak_alerts, slow_alerts
 from .rules.latency import latency_recording
-from .rules.recording import queue_recording, recording, server_recording, threshold_recording
+from .rules.recording import (
+    peak_recording,
+    queue_recording,
+    recording,
+    server_recording,
+    threshold_recording,
+)
 from .rules.slo import slo_recording
 from .rules.streaming import decoupled_recording, streaming_recording
 from .rules.subject import subject
@@ -29,8 +35,10 @@ def prometheus_rule(model: TritonModel, facts: Facts) -> dict[str, Any]:
     about, monitoring = subject(model, facts), model.spec.monitoring
     every = monitoring.evaluation_seconds
     groups = [
-        # Half the interval, because a changed threshold waits for this rule.
-        _group(f"{model.name}-limits", max(1, every // 2), threshold_recording(about)),
+        # Half the interval, because a changed threshold waits for this group, and a burst lasts seconds.
+        _group(f"{model.name}-limits", max(1, every // 2), [
+            *threshold_recording(about), *peak_recording(about), *(peak_alerts(about) if monitoring.alerts else []),
+        ]),
         _group(model.name, every, [
             *streaming_recording(about), *recording(about), *(limit_alerts(about) if monitoring.alerts else []),
         ]),

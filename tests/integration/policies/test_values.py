@@ -104,6 +104,8 @@ def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPla
         ({MAX_QPS: "10000000000"}, "must be above 0.025 and at most 1000000000"),
         ({MAX_QPS: "0"}, "must be above 0.025 and at most 1000000000; remove the annotation to have no limit"),
         ({MAX_QPS: "0.02"}, "a limit is compared with the rate of a minute, and a single request would be above it"),
+        ({f"{PREFIX}max-qps-peak": "1"}, "at most 1000000000, because a single request between two scrapes could be"),
+        ({f"{PREFIX}max-qps-peak.v2": "8"}, "max-qps-peak applies to all versions; remove the .v2"),
         ({f"{PREFIX}spike-factor": "1"}, "tritonoperator.io/spike-factor=1: must be above 1 and at most 1000"),
         ({f"{MAX_QPS}.x": "8"}, "max-qps.x: x is not a model version such as 2 or v2, and not canary"),
         ({f"{PREFIX}max-tps.v2": "8"}, "max-tps applies to all versions; remove the .v2"),

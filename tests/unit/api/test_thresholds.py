@@ -80,6 +80,8 @@ def test_rejects_values_that_are_not_plain_numbers(value: str) -> None:
         ("max-qps.2", "0.01", "a single request would be above it"),
         ("max-tps", "0.001", "a single request would be above it"),
         ("max-qps-per-replica", "0", "must be above 0 and at most 1000000000; remove the annotation"),
+        ("max-qps-peak", "1", "must be above 1 and at most 1000000000, because a single request between two scrapes"),
+        ("max-qps-peak.2", "8", "max-qps-peak applies to all versions"),
         ("spike-factor", "1", "must be above 1 and at most 1000"),
         ("spike-factor", "1000.1", "must be above 1 and at most 1000"),
         ("ensemble-coefficient", "1001", "must be above 0 and at most 1000"),
@@ -153,7 +155,7 @@ def test_accepts_the_first_64_thresholds_and_reports_the_rest() -> None:
     # The limit also applies to a status that an earlier operator wrote.
     status = {"thresholds": [{"kind": "max-qps", "version": str(n), "value": "1"} for n in range(1, 14_501)]}
     model = gen.raw(gen.put("metadata.annotations", many), gen.put("status", status))
-    assert len(effective_of(model)) == 62 + 9
+    assert len(effective_of(model)) == 62 + len(thresholds.KINDS)
 
 
 @pytest.mark.parametrize("key", ["max-qps.x{}", "max_qps.0{}", "spike-factor.{}"])
@@ -206,7 +208,8 @@ def test_limits_of_gauges_need_their_series(streaming: dict[str, str] | None, ki
 
 def test_default_limits_are_infinite() -> None:
     assert effective_values() == {
-        "max-qps": math.inf, "max-qps-per-replica": math.inf, "max-tps": math.inf, "max-tps-per-replica": math.inf,
+        "max-qps": math.inf, "max-qps-peak": math.inf, "max-qps-per-replica": math.inf,
+        "max-tps": math.inf, "max-tps-per-replica": math.inf,
         "max-streams-per-replica": math.inf, "max-cache-usage-per-replica": math.inf,
         "ensemble-coefficient": 1, "token-coefficient": math.inf, "spike-factor": 3,
     }  # fmt: skip

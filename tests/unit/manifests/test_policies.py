@@ -63,7 +63,8 @@ def test_checks_the_values_of_all_thresholds() -> None:
     assert all(thresholds.PREFIX + kind.name in variables["wrong"] for kind in thresholds.KINDS)
     assert [kind.name for kind in thresholds.KINDS if kind.alias or kind.versioned] == ["max-qps"]
     assert thresholds.MAX_QPS.alias == "max_qps"
-    assert [kind.name for kind in thresholds.KINDS if kind.too_low] == ["max-qps", "max-tps"]
+    assert [kind.name for kind in thresholds.KINDS if kind.too_low] == ["max-qps", "max-qps-peak", "max-tps"]
+    assert all(kind.too_low in variables["wrong"] for kind in thresholds.KINDS)
     texts = [rule["expression"] + rule["message"] for rule in load("threshold_values.yaml")[0]["spec"]["validations"]]
     assert f"variables.countAfter <= {thresholds.MAX_THRESHOLDS} ||" in texts[1]
     assert f"<= {names.CALIBRATION_MAX} ||" in texts[3]

@@ -26,6 +26,7 @@ from triton_operator.render.rules.slo import budget, error_ratio
 
 FACTS = Facts("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
 ENFORCED = replace(FACTS, enforced=Enforced(80, is_live=True))
+EVERY_LIMIT = replace(ENFORCED, thresholds={**FACTS.thresholds, ThresholdKey("max-qps-peak"): 200.0})
 
 
 def endpoint(**monitoring: Any) -> dict[str, Any]:
@@ -156,21 +157,22 @@ def test_an_objective_above_all_bounds_is_the_last_bound() -> None:
 
 
 def test_every_alert_has_a_summary_and_a_description() -> None:
-    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring=EVERYTHING)
+    rendered = alerts(EVERY_LIMIT, autoscaling={"max": 4}, monitoring=EVERYTHING)
     for alert in rendered:
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
         assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
         assert "$labels.tritonmodel" in alert["annotations"]["summary"]
     assert {a["alert"].removeprefix("TritonModel") for a in rendered} == {
-        "QpsOverflow", "TpsOverflow", "QpsSpike", "QpsLimitMissing", "MetricsAbsent", "ThresholdDisagreement",
-        "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing", "ServersMissing",
+        "QpsOverflow", "QpsPeak", "TpsOverflow", "QpsSpike", "QpsLimitMissing", "MetricsAbsent",
+        "ThresholdDisagreement", "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing",
+        "ServersMissing",
         "ServerRestarts", "RequestsNotCounted", "ServerFails", "ServerHangs", "AtMaxQps", "LatencyBudgetBurn",
         "LatencyNotMeasured",
     }  # fmt: skip
 
 
 def test_alerts_and_runbooks_match() -> None:
-    rendered = alerts(ENFORCED, autoscaling={"max": 4}, monitoring=EVERYTHING)
+    rendered = alerts(EVERY_LIMIT, autoscaling={"max": 4}, monitoring=EVERYTHING)
     spec = yaml.safe_load((ROOT / "manifests/monitoring/rules.yaml").read_text())["spec"]
     installed = [rule for group in spec["groups"] for rule in group["rules"]]
     runbooks = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rendered + installed}

@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from benchmarks.rules import pages
 from support import gen
 from triton_operator.api import thresholds
 from triton_operator.runtime.metrics import Metrics, gauges_of
@@ -44,12 +45,16 @@ def test_exposes_every_threshold_kind_without_annotations() -> None:
     lines = exposition(model())
     kinds = {k.name for k in thresholds.KINDS} | {thresholds.MAX_TPS_PER_REPLICA.name}
     assert {k: gauge(lines, k) for k in kinds} == {
-        "max-qps": "+Inf", "max-qps-per-replica": "+Inf", "max-tps": "+Inf", "max-tps-per-replica": "+Inf",
-        "max-streams-per-replica": "+Inf", "max-cache-usage-per-replica": "+Inf",
+        "max-qps": "+Inf", "max-qps-peak": "+Inf", "max-qps-per-replica": "+Inf", "max-tps": "+Inf",
+        "max-tps-per-replica": "+Inf", "max-streams-per-replica": "+Inf", "max-cache-usage-per-replica": "+Inf",
         "ensemble-coefficient": "1.0", "token-coefficient": "+Inf", "spike-factor": "3.0",
     }  # fmt: skip
     assert len(samples(lines, "triton_operator_threshold")) == len(kinds)
     assert "# TYPE triton_operator_threshold gauge" in lines
+
+
+def test_the_benchmark_of_rules_has_gauges_of_each_model() -> None:
+    assert pages.operator_page(3).count(b'kind="max-qps-per-replica"') == 3
 
 
 def test_exposes_the_resource_version_that_this_replica_has_seen() -> None:

@@ -34,6 +34,7 @@ from .recording import (
     EFFECTIVE,
     FALLBACK,
     LOAD,
+    PEAK,
     QUEUE,
     RATE_TOLERANCE,
     READY,
@@ -119,6 +120,11 @@ def limit_alerts(subject: Subject) -> list[Rule]:
         *([_tps_overflow(subject)] if subject.token_counter else []),
     ]
     return [_labelled(subject, rule) for rule in rules]
+
+
+def peak_alerts(subject: Subject) -> list[Rule]:
+    """Returns the alert about bursts of seconds, if they have a limit."""
+    return [_labelled(subject, _qps_peak(subject))] if subject.has_peak else []
 
 
 def slow_alerts(subject: Subject) -> list[Rule]:
@@ -220,6 +226,20 @@ def _qps_overflow(subject: Subject) -> Rule:
         "than agreed and reduce its load, add servers, or raise the annotation tritonoperator.io/max-qps if the "
         f"servers have the capacity. The alert ends when the demand has been below the limit for {_CALM}, or at once "
         "when the limit is raised above it.",
+    )  # fmt: skip
+
+
+def _qps_peak(subject: Subject) -> Rule:
+    scope, kind = subject.scope, thresholds.MAX_QPS_PEAK.name
+    return _alert(
+        "TritonModelQpsPeak", "warning", "",
+        f"{scope.pick(PEAK)} > on ({PER_MODEL}) {limits(scope, kind)}",
+        f"{_WHO} got {_compared('$value')} requests/s for a moment, more than its max-qps-peak of "
+        f"{_effective(scope, kind)}",
+        f"That is the demand between two scrapes, {subject.scrape_seconds} s. In a minute it may be below max-qps, but "
+        "its requests wait in the queues. Find the client that sends many requests at once, and let it spread them; "
+        "or raise the annotation tritonoperator.io/max-qps-peak if the queues can hold them.",
+        keep="2m",
     )  # fmt: skip
 
 

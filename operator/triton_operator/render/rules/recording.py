@@ -23,6 +23,7 @@ HOLD = "5m"
 EFFECTIVE = "tritonmodel:threshold:effective"
 FALLBACK = "tritonmodel:threshold:fallback"
 DEMAND = "tritonmodel:demand:rate1m"
+PEAK = "tritonmodel:demand:irate"
 SERVED = "tritonmodel:requests_served:rate1m"
 LOAD = "tritonmodel:load_replicas:max"
 READY = "tritonmodel:servers:ready"
@@ -60,12 +61,15 @@ def threshold_recording(subject: Subject) -> list[Rule]:
     - The operator exposes every kind, with +Inf for no limit. So a removed limit ends at once, and a fallback value
       replaces only a kind that an operator of another version doesn't expose. Limits of versions have no such series:
       their fallback values count only without an operator.
+    - max-qps-peak is effective only together with the rules that it needs, so that ThresholdLive waits for them.
     - The last values come from the previous evaluation. `last_over_time` of the metric would restore thresholds that
       were deleted before the operator stopped.
     """
     scope, versions = subject.scope, subject.of_operator(_SEEN)
     fallback, recent = scope.pick(FALLBACK), f"last_over_time({versions}[{HOLD}])"
-    newest = _of_newest(subject, subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version")
+    known = () if subject.has_peak else (unequal("kind", thresholds.MAX_QPS_PEAK.name),)
+    gauge = subject.of_operator("triton_operator_threshold", *known)
+    newest = _of_newest(subject, gauge, f"{PER_MODEL}, kind, version")
     return [
         record(
             EFFECTIVE,
@@ -81,6 +85,15 @@ def threshold_recording(subject: Subject) -> list[Rule]:
             + "\n) < Inf",
         ),
     ]
+
+
+def peak_recording(subject: Subject) -> list[Rule]:
+    """Returns the rule of the demand between two scrapes, which only max-qps-peak needs."""
+    if not subject.has_peak:
+        return []
+    demand = _whole(subject, _Between(subject.scope, subject.scrape_seconds), PER_MODEL)
+    coefficient = limits(subject.scope, thresholds.ENSEMBLE_COEFFICIENT.name)
+    return [record(PEAK, f"{demand}\n* on ({PER_MODEL}) group_left () {coefficient}")]
 
 
 def recording(subject: Subject) -> list[Rule]:
@@ -191,6 +204,25 @@ class _Minute:
 
     def growth(self, gauge: str) -> str:
         return f"{_real(f'delta({gauge}[{window(60, self.scrape_seconds)}])')} / {max(60, 4 * self.scrape_seconds)}"
+
+
+@dataclass(frozen=True)
+class _Between:
+    """The time between a server's last two scrapes.
+
+    If one fails, the next is two intervals after the one before. `irate` knows that; the growth doesn't count then.
+    """
+
+    scope: Scope
+    scrape_seconds: int
+
+    def rate(self, counter: str) -> str:
+        return f"(irate({counter}[{duration(3 * self.scrape_seconds)}]) >= 0 < Inf)"
+
+    def growth(self, gauge: str) -> str:
+        growth = _real(f"idelta({gauge}[{duration(3 * self.scrape_seconds)}])")
+        scraped = f"min_over_time({self.scope.pick('up')}[{duration(2 * self.scrape_seconds)}])"
+        return f"({growth} / {self.scrape_seconds} * on (pod, instance) group_left () {scraped})"
 
 
 def _whole(subject: Subject, time: _Time, by: str) -> str:

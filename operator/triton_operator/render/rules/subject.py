@@ -62,6 +62,11 @@ class Subject:
         return self.scope.pick(metric, equal("job", self.metrics_job), *matchers)
 
     @property
+    def has_peak(self) -> bool:
+        """Returns whether bursts of seconds have a limit. Its rules cost as much as those of the demand."""
+        return thresholds.has_limit(self.thresholds, (thresholds.MAX_QPS_PEAK,))
+
+    @property
     def token_counter(self) -> str:
         return self.monitoring.token_counter or ""
 
