@@ -33,3 +33,17 @@ def test_refuses_flags_with_which_no_pod_becomes_ready(arguments, flag):
 )
 def test_accepts_keys_for_what_the_probes_do_not_call(arguments):
     assert Server(args=arguments).args == arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (["--metrics-config=custom_metrics=/opt/libmetrics.so"], "--metrics-config"),
+        (["--metrics-config", "custom_metrics=/opt/libmetrics.so"], "custom_metrics"),
+        (["--metrics-config=custom_metrics,path=/opt/libmetrics.so"], "--metrics-config"),
+    ],
+)
+def test_refuses_a_library_of_metrics_which_no_triton_loads(arguments, flag):
+    why = f"{flag}: tritonserver has no such key of its metrics: use counter_latencies, histogram_latencies"
+    with pytest.raises(ValidationError, match=why):
+        Server(args=arguments)
