@@ -53,7 +53,7 @@ generate: venv ## Regenerate the CRD, the RBAC, the policies, the dashboards, th
 	@.venv/bin/python hack/generate.py
 serve: ## Serve a model repository in Docker and reload models that change: make serve MODELS=my-model/repository
 	@hack/world.sh server
-	@env -u BUILDX_BUILDER .venv/bin/python hack/serve.py $(if $(PORT),--port=$(PORT)) $(if $(GPUS),--gpus=$(GPUS)) "$(or $(MODELS),model_images/detection/repository)"
+	@env -u BUILDX_BUILDER .venv/bin/python hack/serve.py $(if $(PORT),--port=$(PORT)) $(if $(GPUS),--gpus=$(GPUS)) $(if $(DEBUG),--debug=$(DEBUG)) "$(or $(MODELS),model_images/detection/repository)"
 bench: ## Run a benchmark: make bench NAME=time_to_ready
 	@hack/bench.sh "$(NAME)"
 corpus: ## Start a real Triton on every repository in tests/corpus and update docs/validate.md

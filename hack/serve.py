@@ -6,6 +6,9 @@ Triton runs in explicit mode: when files of a model change, this program unloads
 that contain it. If a model doesn't load, the others keep serving, and the program prints Triton's reason and the
 findings of `kubectl triton validate`. Models that load get requests made from their configurations, as with
 `kubectl triton validate --with-server`; the program prints what fails.
+
+With DEBUG=MODEL, `breakpoint()` in that Python model waits for a client of pdb, such as `nc` (hack/serve_debugger.py).
+In other models it does nothing. Without DEBUG pdb finds no terminal, and the request fails.
 """
 
 from __future__ import annotations
@@ -33,21 +36,28 @@ from triton_repository_check.findings import Severity
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN_IMAGE = "triton-operator/server:dev"
+DEBUGGER = ROOT / "hack" / "serve_debugger.py"
 
 
 class Triton:
-    """A container that serves `repository`: HTTP on `port`, gRPC on `port` + 1, metrics on `port` + 2."""
+    """A container that serves `repository`: HTTP on `port`, gRPC on `port` + 1, metrics on `port` + 2.
 
-    def __init__(self, repository: Path, image: str, port: int, gpus: str) -> None:
+    With `debug`, a model, its breakpoints listen on `port` + 3.
+    """
+
+    def __init__(self, repository: Path, image: str, port: int, gpus: str, debug: str) -> None:
         """Starts the container and doesn't wait for the models. Raises SystemExit if Docker can't start it."""
         self.repository = repository
         self.url = f"http://127.0.0.1:{port}"
         self.grpc = f"127.0.0.1:{port + 1}"
         self.name = f"triton-serve-{os.getpid()}"
-        ports = [f"--publish=127.0.0.1:{port + k}:{8000 + k}" for k in range(3)]
+        self.debug = debug
+        last = port + (3 if debug else 2)
+        ports = [f"--publish=127.0.0.1:{k}:{8000 + k - port}" for k in range(port, last + 1)]
         container = ["--detach", f"--name={self.name}", "--shm-size=1g", f"--volume={repository}:/models:ro", *ports]
         container += [f"--ulimit=stack={start.STACK_KIB << 10}"]  # as in a pod
         container += [f"--gpus={gpus}"] if gpus else []
+        container += _debugging(debug, last) if debug else []
         # A model that doesn't load must not end the server: the user is about to fix it.
         options = ["--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false", "--log-info=false"]
         command = ["docker", "run", *container, image, "tritonserver", "--model-repository=/models", *options]
@@ -55,7 +65,7 @@ class Triton:
             self._remove()  # Docker keeps a container that it couldn't start
             raise SystemExit(
                 "Docker couldn't start the server; its message is above. "
-                f"The server needs the ports {port} to {port + 2}; PORT=… sets the first of three other ports"
+                f"The server needs the ports {port} to {last}; PORT=… sets the first of {last - port + 1} other ports"
             )
         # The log shows only warnings and errors (--log-info=false); load requests return their own result.
         self.log = subprocess.Popen(["docker", "logs", "--follow", self.name], stdout=sys.stderr)
@@ -88,12 +98,23 @@ class Triton:
         """Sends a load or unload request (`verb`). Returns the error, or "" if it succeeded."""
         request = urllib.request.Request(f"{self.url}/v2/repository/models/{model}/{verb}", data=b"{}")
         try:
-            with urllib.request.urlopen(request, timeout=600):
+            # At a breakpoint in `initialize` a model loads for as long as the user wants.
+            with urllib.request.urlopen(request, timeout=None if self.debug else 600):
                 return ""
         except urllib.error.HTTPError as error:
             return error.read().decode()
         except OSError as error:
             return str(error)
+
+
+def _debugging(model: str, port: int) -> list[str]:
+    """Returns options of docker run for the debugger. `port` is the one on this machine.
+
+    A model's process ignores Python's variables, PYTHONBREAKPOINT too, but imports from its working directory first.
+    """
+    folder = "/debugger"
+    volume = f"--volume={DEBUGGER}:{folder}/triton_python_backend_utils.py:ro"
+    return [volume, f"--workdir={folder}", f"--env=DEBUG_MODEL={model}", f"--env=DEBUG_PORT={port}"]
 
 
 def ensembles(repository: Path) -> dict[str, set[str]]:
@@ -155,7 +176,12 @@ def validate(repository: Path) -> None:
 
 
 def send_requests(triton: Triton, models: list[str]) -> None:
-    """Sends requests to the models, and prints what fails. With no model, to all that clients call."""
+    """Sends requests to the models, and prints what fails. With no model, to all that clients call.
+
+    Sends none to a server with a debugger: they would stop at its breakpoints.
+    """
+    if triton.debug:
+        return
     plan = trial.Plan([path.name for path in triton.repository.iterdir() if path.is_dir()], only=models, reloads=False)
     findings = trial.run(triton.grpc, plan, lambda _: None)
     for finding in findings:
@@ -202,12 +228,15 @@ def main() -> int:
     parser.add_argument("repository", type=Path, help="the model repository: one folder for each model")
     parser.add_argument("--port", type=int, default=8000, help="HTTP port; gRPC and metrics get the next two ports")
     parser.add_argument("--gpus", default="", help="value for docker run --gpus, such as all")
+    parser.add_argument("--debug", default="", metavar="MODEL", help="breakpoint() in this model waits for a client")
     arguments = parser.parse_args()
     repository = arguments.repository.resolve()
     if not any(repository.glob("*/config.pbtxt")):
         parser.error(f"{arguments.repository} isn't a model repository: no folder in it contains a config.pbtxt")
+    if arguments.debug and not (repository / arguments.debug / "config.pbtxt").is_file():
+        parser.error(f"{arguments.repository} has no model {arguments.debug}")
     signal.signal(signal.SIGTERM, stop)
-    triton = Triton(repository, need_image(), arguments.port, arguments.gpus)
+    triton = Triton(repository, need_image(), arguments.port, arguments.gpus, arguments.debug)
     try:
         triton.wait()
         watched = changes(repository)

@@ -53,12 +53,13 @@ def test_finds_the_models_of_changed_files(tmp_path: Path) -> None:
 class Served:
     """A running `hack/serve.py` on a copy of the template's repository, and its log."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.repository = folder / "repository"
-        shutil.copytree(MODEL_IMAGES / "template" / "repository", self.repository)
+        if not self.repository.exists():
+            shutil.copytree(MODEL_IMAGES / "template" / "repository", self.repository)
         self.log = folder / "log"
-        self.port = ports.free(3)[0]
-        command = [sys.executable, ROOT / "hack" / "serve.py", self.repository, f"--port={self.port}"]
+        self.port = ports.free(4)[0]
+        command = [sys.executable, ROOT / "hack" / "serve.py", self.repository, f"--port={self.port}", *options]
         with self.log.open("w") as out:
             # With SIGTERM, it removes its container.
             self.process = children.start(command, last="TERM", stdout=out, stderr=subprocess.STDOUT)
@@ -72,6 +73,12 @@ class Served:
             assert time.monotonic() < deadline, f"{words} isn't in the log:\n{self.log.read_text()}"
             time.sleep(0.1)
         return after + match.end()
+
+    def stop(self) -> None:
+        """Ends the program, which removes its container."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        assert docker("ps", "--quiet", f"--filter=publish={self.port}") == ""
 
     def replace(self, path: str, old: str, new: str) -> None:
         """Replaces a text in a file of the repository."""
@@ -88,9 +95,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         running.wait_for("serving .* at ")
         yield running
     finally:
-        running.process.send_signal(signal.SIGTERM)
-        running.process.wait(60)
-    assert docker("ps", "--quiet", f"--filter=publish={running.port}") == ""
+        running.stop()
 
 
 @pytest.mark.server
@@ -151,6 +156,14 @@ def test_refuses_a_folder_without_models(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert "isn't a model repository: no folder in it contains a config.pbtxt" in result.stderr
+
+
+def test_refuses_to_debug_a_model_that_does_not_exist() -> None:
+    folder = MODEL_IMAGES / "template" / "repository"
+    command = [sys.executable, ROOT / "hack" / "serve.py", folder, "--debug=your_model"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "has no model your_model" in result.stderr
 
 
 @pytest.mark.server
