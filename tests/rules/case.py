@@ -87,6 +87,16 @@ def document(case: Case, rules: str) -> Object:
     }
 
 
+def expected_alerts(case: Case) -> list[Object]:
+    """Returns the alerts whose texts a case expects, as Prometheus sends them."""
+    tests = [alert for test in document(case, "rules")["tests"] for alert in test["alert_rule_test"]]
+    return [
+        {"labels": {"alertname": test["alertname"], **one["exp_labels"]}, "annotations": one["exp_annotations"]}
+        for test in tests
+        for one in test["exp_alerts"]
+    ]
+
+
 def _test(test: Object, every: str) -> Object:
     unknown = test.keys() - {"name", "series", "firing", "values", "alert_rule_test"}
     assert not unknown, unknown

@@ -12,11 +12,11 @@ from hack.world.part import Part
 from . import go
 
 _PROMETHEUS = "quay.io/prometheus/prometheus:v2.53.3"
-_ALERTMANAGER = "quay.io/prometheus/alertmanager:v0.28.1"
+ALERTMANAGER = "quay.io/prometheus/alertmanager:v0.28.1"
 _OPERATOR = "quay.io/prometheus-operator/prometheus-operator:v0.85.0"
 _RELOADER = "quay.io/prometheus-operator/prometheus-config-reloader:v0.85.0"
 _ADAPTER = "registry.k8s.io/prometheus-adapter/prometheus-adapter:v0.12.0"
-IMAGES = (_PROMETHEUS, _ALERTMANAGER, _OPERATOR, _RELOADER, _ADAPTER)
+IMAGES = (_PROMETHEUS, ALERTMANAGER, _OPERATOR, _RELOADER, _ADAPTER)
 _FOLDER = settings.HOME / "monitoring"
 
 
@@ -59,8 +59,8 @@ PARTS = [
         inputs=("images/prometheus",), name="prometheus-image",
     ),
     docker.image(
-        _ALERTMANAGER, "Alertmanager in the cluster",
-        lambda job: docker.build_folder(job, _ALERTMANAGER, "alertmanager"),
+        ALERTMANAGER, "Alertmanager in the cluster",
+        lambda job: docker.build_folder(job, ALERTMANAGER, "alertmanager"),
         made_from="Debian package `prometheus-alertmanager`", seconds=12, megabytes=80, needs=("debian-trixie",),
         inputs=("images/alertmanager",),
     ),
