@@ -130,7 +130,7 @@ class PrometheusAnswer:
     - `faults`: the models that answer nothing on a server.
     - `origins`: where it has the series from.
     - `error`: why there is no answer; `values` and `metrics` are then empty.
-    - `at`: time of the query (RFC 3339, milliseconds); "" before the first query.
+    - `at`: time of the query (RFC 3339, milliseconds); "" before the first answer.
     """
 
     values: Mapping[ThresholdKey, float] = field(default_factory=dict)
@@ -141,6 +141,11 @@ class PrometheusAnswer:
     origins: Origins = Origins()
     error: str = ""
     at: str = field(default="", compare=False)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it hasn't been queried yet, or has failed for too short a time to tell."""
+        return not self.at and not self.error
 
 
 def matches(selector: LabelSelector, labels: Labels) -> bool:

@@ -21,6 +21,7 @@ class Reason:
     severity: Severity = "Warning"
     step: bool = False
     of: str = ""
+    from_prometheus: bool = False
 
 
 def _read() -> tuple[Reason, ...]:

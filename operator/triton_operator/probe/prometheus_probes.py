@@ -52,12 +52,16 @@ class _Reader:
 
     - `metrics`: the metrics that its thresholds need.
     - `reported`: the answer that it read last; None if the next answer must be reported in any case.
-    - `waits`: whether it waits for a change.
+    - `waits`: whether it waits for a change; None before it has said so.
     """
 
     metrics: frozenset[str]
     reported: PrometheusAnswer | None = None
-    waits: bool = True
+    waits: bool | None = None
+
+    @property
+    def may_wait(self) -> bool:
+        return self.waits is not False
 
 
 @dataclass
@@ -67,7 +71,8 @@ class _Source:
     `at`, `failed_at`: when the query for that answer began, and the last one that failed.
     `polled_at`, `failing_since`: when it was polled, and since when it has failed. `rest_due`: when to ask for the
     thresholds although no TritonModel waits. `alerts_due`: when to ask about alerts. All in seconds of the
-    event loop's clock. `outage`: whether it has failed for longer than OUTAGE_SECONDS.
+    event loop's clock. `outage`: whether it has failed for longer than OUTAGE_SECONDS. `alerts`: None before the first
+    answer about them. `alerts_since`: when the first query about them began.
     """
 
     url: str
@@ -75,7 +80,7 @@ class _Source:
     values: Mapping[Key, Values] = field(default_factory=dict)
     measured: frozenset[Measured] = frozenset()
     origins: Mapping[Key, Origins] = field(default_factory=dict)
-    alerts: Mapping[Key, Alerts] = field(default_factory=dict)
+    alerts: Mapping[Key, Alerts] | None = None
     error: str = ""
     at: str = ""
     failed_at: str = ""
@@ -83,6 +88,7 @@ class _Source:
     rest_due: float = float("-inf")
     alerts_due: float = float("-inf")
     failing_since: float | None = None
+    alerts_since: float | None = None
     outage: bool = False
     asking: bool = False
 
@@ -126,6 +132,7 @@ class PrometheusProbes:
         """Returns the last answer of the Prometheus at `url` about the TritonModel `key` and these metrics.
 
         If it fails, returns the error; for OUTAGE_SECONDS its last answer instead, if the TritonModel doesn't wait.
+        Without any answer returns one that is missing.
         From now on polls this Prometheus for `key`, and no other.
         """
         with self._lock:
@@ -156,7 +163,7 @@ class PrometheusProbes:
             reader = source.readers.get(key) if source else None
             if source is None or reader is None:
                 return
-            begins = waits and (outdated or not reader.waits)
+            begins = waits and (outdated or not reader.may_wait)
             reader.waits = waits
             if outdated:
                 reader.reported = None
@@ -234,7 +241,7 @@ class PrometheusProbes:
         loop = asyncio.get_running_loop()
         client = Client(source.url, lambda url: get(url, self._credentials(source.url)), self._namespaces, self._job)
         with self._lock:
-            waits = any(reader.waits for reader in source.readers.values())
+            waits = any(reader.may_wait for reader in source.readers.values())
         if waits or loop.time() >= source.rest_due:
             await self._ask_thresholds(source, client, pool)
         if not source.error:
@@ -243,8 +250,9 @@ class PrometheusProbes:
             source.asking = False
             since = source.failing_since
             source.outage = since is not None and loop.time() - since >= OUTAGE_SECONDS
-            changed = [k for k, reader in source.readers.items() if _answer(source, k, reader) != reader.reported]
-            waits = any(reader.waits for reader in source.readers.values())
+            answers = {key: _answer(source, key, reader) for key, reader in source.readers.items()}
+            changed = [key for key, a in answers.items() if not a.is_missing and a != source.readers[key].reported]
+            waits = any(reader.may_wait for reader in source.readers.values())
             tracked = self._sources.get(source.url) is source
         if tracked:
             seconds = (FAILED_SECONDS if source.error else WAITING_SECONDS) if waits else ALERTS_SECONDS
@@ -289,6 +297,8 @@ class PrometheusProbes:
         if loop.time() < source.alerts_due:
             return
         source.alerts_due = loop.time() + ALERTS_SECONDS / 2
+        if source.alerts_since is None:
+            source.alerts_since = loop.time()
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 source.alerts = await loop.run_in_executor(pool, client.alerts)
@@ -296,6 +306,8 @@ class PrometheusProbes:
             _log.debug("no new answer about alerts: %s", failure)
         except Exception:
             _log.exception("polling %s failed", source.url)
+        if source.alerts is None and loop.time() - source.alerts_since >= OUTAGE_SECONDS:
+            source.alerts = {}
 
 
 def _ask(
@@ -306,11 +318,12 @@ def _ask(
 
 def _answer(source: _Source, key: Key, reader: _Reader) -> PrometheusAnswer:
     """Returns what a TritonModel reads. One that doesn't wait reads nothing of a short outage."""
-    if source.error and (reader.waits or source.outage or not source.at):
+    if source.error and (reader.waits or source.outage):
         return PrometheusAnswer(error=source.error, at=source.failed_at)
-    if not source.at:
+    # Without the first alerts, a condition that they caused would end, and begin again.
+    if not source.at or (source.alerts is None and not reader.waits):
         return PrometheusAnswer()
-    alerts = source.alerts.get(key, Alerts())
+    alerts = (source.alerts or {}).get(key, Alerts())
     return PrometheusAnswer(
         source.values.get(key, {}),
         metrics=frozenset(metric for metric in reader.metrics if (key, metric) in source.measured),

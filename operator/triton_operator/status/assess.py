@@ -31,6 +31,7 @@ from .canary import canary
 from .conditions import with_transition_times
 from .enforced import enforced
 from .kstatus import kstatus
+from .last_answer import with_last_answer
 from .last_repair import last_repair
 from .last_scale import last_scale
 from .models import bounded, loaded, merged
@@ -95,7 +96,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     ]
     noted = [with_notes(c, snapshot, decision, writes) for c in conditions if c]
     digests = sorted({p.model_digest for p in main.current} - {""})
-    return TritonModelStatus(
+    status = TritonModelStatus(
         observed_generation=model.metadata.generation,
         conditions=with_transition_times(
             before.conditions,
@@ -128,6 +129,8 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         ),
         endpoint=endpoint(model),
     )
+    is_missing = snapshot.answer is not None and snapshot.answer.is_missing
+    return with_last_answer(status, before, ready) if is_missing else status
 
 
 def _calibration(model: TritonModel, main: Group) -> CalibrationStatus | None:

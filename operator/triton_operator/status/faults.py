@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from triton_operator.api.monitoring import PrometheusAnswer, ServerFault
@@ -12,6 +12,7 @@ from triton_operator.pods import Pod
 from .conditions import condition
 
 _MAX_DESCRIBED = 3
+_ON, _ON_ALL = "on the server", "on all servers"
 
 
 def with_faults(
@@ -32,6 +33,11 @@ def with_faults(
     described = [_described(fault, faults, names) for fault in faults[:_MAX_DESCRIBED]]
     more = [f"{len(faults) - _MAX_DESCRIBED} more such models"] if len(faults) > _MAX_DESCRIBED else []
     return condition(READY, "True", reason, "; ".join([before.message, *dict.fromkeys(described), *more, *unused]))
+
+
+def are_about(words: str, pods: Iterable[Pod]) -> bool:
+    """Returns whether the words about faults in a message of Ready are about one of these ready pods."""
+    return _ON_ALL in words or any(f"{_ON} {pod.name} " in words for pod in pods)
 
 
 def _unused(pods: Sequence[Pod], model: str) -> str:
@@ -57,6 +63,6 @@ def _described(fault: ServerFault, faults: Sequence[ServerFault], pods: set[str]
     )
     same = {other.pod for other in faults if replace(other, pod=fault.pod) == fault}
     if same >= pods and len(pods) > 1:
-        return f"on all servers {symptom}: the model, its input or the last change is to blame, see their logs"
+        return f"{_ON_ALL} {symptom}: the model, its input or the last change is to blame, see their logs"
     advice = "" if len(pods) == 1 else "; other servers answer, so delete its pod, and a new server replaces it"
-    return f"on the server {fault.pod} {symptom}{advice or ': see its log, and delete its pod to replace it'}"
+    return f"{_ON} {fault.pod} {symptom}{advice or ': see its log, and delete its pod to replace it'}"

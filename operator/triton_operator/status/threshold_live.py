@@ -18,6 +18,7 @@ from triton_operator.render import Facts
 from .conditions import condition
 
 THRESHOLD_INVALID = "ThresholdInvalid"
+NOT_QUERIED = "the operator hasn't queried Prometheus yet"
 _MEASURED_SECONDS = 600
 
 
@@ -108,7 +109,7 @@ def _unreachable(case: _Case) -> Condition | None:
 
 
 def _before_the_first_query(case: _Case) -> Condition | None:
-    return None if case.answer.at else _is("Unknown", "Starting", "the operator hasn't queried Prometheus yet")
+    return _is("Unknown", "Starting", NOT_QUERIED) if case.answer.is_missing else None
 
 
 def _added_up(case: _Case) -> Condition | None:

@@ -121,10 +121,13 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
             """Reconciles by the resyncs since `started`, with one resync more at either end."""
             return count * ((time.monotonic() - started) / (0.9 * resync) + 2)
 
-        reconciled, started, counted = reconciles(), time.monotonic(), 0
+        starts, reconciled, started, counted = operator.starts, reconciles(), time.monotonic(), 0
         # Wait for two resyncs, and for far more metric updates than reconciles that the resyncs cause.
         while reconciles() < reconciled + 2 * count or counted < 2 * expected_reconciles():
             assert time.monotonic() < started + 240, operator.log
+            if operator.starts != starts:
+                # It has lost its Lease on a busy machine: its counters begin at 0, and it must write nothing either.
+                starts, reconciled, writes = operator.starts, 0, 0
             counted += 1
             value = {"averageValue": f"{counted}m", "value": f"{counted}m"}
             described = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "name": gen.NAME}
@@ -141,6 +144,7 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
             for name, version in start.items()
         }
         assert operator.writes() == writes
-        assert reconciles() - reconciled <= expected_reconciles()
+        # A new process reconciles each once more.
+        assert reconciles() - reconciled <= expected_reconciles() + (operator.starts - 1) * count
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

@@ -25,7 +25,7 @@ from integration.monitoring.steps import (
 from support import bad_servers, gen, operator_process
 from support.api import Api, RefusedError, condition, eventually, states
 from support.controlplane import ROOT, ControlPlane
-from support.fake_prometheus import FakePrometheus
+from support.fake_prometheus import ALERTS, THRESHOLDS, FakePrometheus
 from support.operator_process import NAME
 from support.people import make
 from support.thresholds import annotate
@@ -197,6 +197,49 @@ def test_a_short_outage_of_prometheus_is_written_only_to_who_waits(
         eventually(lambda: operator.reconciles(result="ok") > enough, 60, lambda: operator.log[-3000:])
         written = [condition(state, "ThresholdLive") for state in states(own, "TritonModel", gen.NAME, since=start)]
         assert [found["reason"] for found in written if found["reason"] != "Live"] == []
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+@pytest.mark.parametrize("prometheus_is", ["slow", "failing"])
+def test_a_restarted_operator_writes_nothing_before_prometheus_answers(
+    plane: ControlPlane, kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path, prometheus_is: str
+) -> None:
+    settings = {"PROMETHEUS_URL": fake.url, "RESYNC_SECONDS": "3", **QUICK}
+    fake.set_thresholds(own.namespace, gen.NAME, max_qps=80)
+    fake.set_thresholds(own.namespace, "uncounted")
+    fake.set_uncounted((own.namespace, "uncounted"))
+    with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
+        make(own, annotations={f"{P}max-qps": "80"})
+        make(own, "uncounted", monitoring={"labels": {"release": "prometheus"}})
+        serving(own, operator)
+        serving(own, operator, "uncounted", "uncounted-abc-1")
+        wait_for_condition(own, "ThresholdLive", "True", "Live")
+        wait_for_condition(own, "ThresholdLive", "True", "Live", "uncounted")
+        wait_for_condition(own, "MonitoringAvailable", "False", "RequestsNotCounted", "uncounted")
+        plane.wait_until_quiet()
+        assert operator.stop() == 0
+    start = {name: own.get("TritonModel", name)["metadata"]["resourceVersion"] for name in (gen.NAME, "uncounted")}
+    if prometheus_is == "slow":
+        fake.hang = 2.0
+    else:
+        fake.status = 500
+    before = len(fake.queries)
+    with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
+        eventually(lambda: fake.queries[before:].count(THRESHOLDS) > 1, 60, lambda: operator.log[-3000:])
+        passes = operator.reconciles(result="ok")
+        eventually(lambda: operator.reconciles(result="ok") >= passes + 4, 60, lambda: operator.log[-3000:])
+        written = [
+            found["conditions"]
+            for name, version in start.items()
+            for found in (state["status"] for state in states(own, "TritonModel", name, since=version))
+        ]
+        assert written == []
+        assert operator.writes() == 0
+        # What it kept is only kept until there is an answer.
+        fake.hang, fake.status = 0, 200
+        fake.series[ALERTS] = []
+        wait_for_condition(own, "MonitoringAvailable", "True", "Selected", "uncounted")
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
 

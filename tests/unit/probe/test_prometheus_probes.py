@@ -149,6 +149,59 @@ def test_reports_an_outage_at_once_to_waiting_tritonmodels_and_later_to_others(
     sim.run(scene)
 
 
+def test_a_first_outage_is_reported_to_who_is_known_to_wait(sim: Simulation) -> None:
+    """An operator that has restarted doesn't know who waits before it has read the status."""
+
+    async def scene() -> None:
+        sim.prometheus.status = 500
+        assert sim.probes.track(KEY, sim.prometheus.url).is_missing
+        assert sim.track(OTHER, waits=False).is_missing
+        await until(lambda: sim.count(THRESHOLDS) > 1)
+        assert not sim.changed
+        assert sim.track(OTHER, waits=False).is_missing
+        sim.probes.set_waiting(KEY, waits=True)
+        assert "HTTP status 500" in (await sim.next_change()).error
+        assert not sim.changed[OTHER]
+
+    sim.run(scene)
+
+
+def test_an_answer_is_missing_until_the_alerts_are_known(sim: Simulation) -> None:
+    """Without them a server that fails would be Ready without a word for some seconds, after each restart."""
+    sim.prometheus.set_uncounted(("vision", "detection"))
+
+    async def scene() -> None:
+        seen: list[PrometheusAnswer] = []
+        sim.prometheus.trickle = 0.005
+        while not seen or seen[-1].is_missing:
+            seen.append(sim.track(waits=False))
+            await asyncio.sleep(0.01)
+        assert sim.count(ALERTS)
+        assert seen[-1].uncounted == ("net",)
+
+    sim.run(scene)
+
+
+def test_alerts_that_are_never_answered_are_missed_only_for_a_time(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus_probes, "ALERTS_SECONDS", 0.05)
+    sim.prometheus.set_thresholds("vision", "detection", max_qps=80)
+    sim.prometheus.series[ALERTS] = [{"neither": "metric", "nor": "value"}]
+
+    async def scene() -> None:
+        sim.track(waits=False)
+        await until(lambda: sim.count(ALERTS) > 2)
+        assert sim.track(waits=False).is_missing
+        assert sim.track(OTHER, waits=True).is_missing
+        await until(lambda: not sim.track(OTHER, waits=True).is_missing)
+        assert sim.track(waits=False).is_missing
+        monkeypatch.setattr(prometheus_probes, "OUTAGE_SECONDS", 0.0)
+        await until(lambda: sim.track(waits=False).values == {QPS: 80})
+
+    sim.run(scene)
+
+
 def test_hanging_prometheus_does_not_delay_others(sim: Simulation) -> None:
     hanging = FakePrometheus()
     hanging.hang = 30
@@ -171,6 +224,7 @@ def test_stops_polling_the_previous_prometheus(sim: Simulation) -> None:
         sim.track()
         await until(lambda: sim.changed[KEY])
         sim.probes.track(KEY, "http://127.0.0.1:9")
+        sim.probes.set_waiting(KEY, waits=True)
         before = sim.changed[KEY]
         await until(lambda: sim.changed[KEY] > before)
         assert "Connect call failed" in sim.probes.track(KEY, "http://127.0.0.1:9").error

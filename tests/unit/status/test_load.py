@@ -11,7 +11,7 @@ import pytest
 from support import gen
 from support.observing import seen
 from triton_operator.api import names, thresholds
-from triton_operator.api.monitoring import Installed, Origins, Prometheus, PrometheusAnswer, Selection
+from triton_operator.api.monitoring import Installed, Origins, Prometheus, PrometheusAnswer, Selection, ServerFault
 from triton_operator.api.servers import UNLOADED, IndexEntry
 from triton_operator.api.status import Condition, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
@@ -196,6 +196,67 @@ def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
     status = judge({MAX_QPS: "80"}, spec={"monitoring": {"enabled": False}}, installed=None)
     assert {c.type for c in status.for_people} == {"Ready", "Progressing", "ModelsLoaded"}
     assert status.max_qps == "80"
+
+
+# Before the first answer of Prometheus
+
+FAILS = ServerFault("detection-abc-1", "m", hangs=False)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        answers(max_qps=80),
+        answers(max_qps=60),
+        PrometheusAnswer(error="Prometheus doesn't answer: no"),
+        replace(answers(max_qps=80), origins=Origins(copies=2)),
+        replace(answers(max_qps=80), uncounted=("m", "net")),
+        replace(answers(max_qps=80), faults=(FAILS,)),
+        replace(answers(max_qps=80), faults=(replace(FAILS, hangs=True),)),
+    ],
+)
+def test_a_restarted_operator_keeps_what_prometheus_told(answer: PrometheusAnswer) -> None:
+    fields = {"annotations": {MAX_QPS: "80"}, "pods": (Pod(gen.pod()),)}
+    told = judge(**fields, answer=answer)
+    without = judge(**fields, answer=PrometheusAnswer())
+    assert told.conditions != without.conditions
+    assert judge(**fields, before=told, now=LATER, answer=PrometheusAnswer()) == told
+
+
+def test_what_prometheus_told_is_kept_only_of_the_same_thresholds() -> None:
+    live = judge({MAX_QPS: "80"}, answer=answers(max_qps=80))
+    changed = judge({MAX_QPS: "90"}, before=live, now=LATER, answer=PrometheusAnswer())
+    assert status_and_reason(changed, "ThresholdLive") == ("Unknown", "Starting")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"has_rules": False}, ("Unknown", "Starting")),
+        ({"installed": None}, ("Unknown", "NotMonitored")),
+        ({"answer": None}, ("Unknown", "NoPrometheus")),
+        ({"answer": PrometheusAnswer(error="no")}, ("Unknown", "PrometheusUnreachable")),
+        ({"answer": answers(max_qps=70)}, ("False", "Propagating")),
+    ],
+)
+def test_what_prometheus_told_ends_with_other_news(fields: dict[str, Any], expected: tuple[str, str]) -> None:
+    live = judge({MAX_QPS: "80"}, answer=answers(max_qps=80))
+    fields = {"answer": PrometheusAnswer(), **fields}
+    status = judge({MAX_QPS: "80"}, before=live, now=LATER, **fields)
+    assert status_and_reason(status, "ThresholdLive") == expected
+
+
+def test_a_fault_ends_with_its_server() -> None:
+    fails = judge(answer=replace(answers(), faults=(FAILS,)), pods=(Pod(gen.pod()),))
+    replaced = judge(before=fails, now=LATER, answer=PrometheusAnswer(), pods=(Pod(gen.pod(name="detection-abc-2")),))
+    assert status_and_reason(replaced, "Ready") == ("True", "EntrypointAnswers")
+
+
+def test_a_server_that_is_not_ready_is_reported_without_prometheus() -> None:
+    fails = judge(answer=replace(answers(), faults=(FAILS,)), pods=(Pod(gen.pod()),))
+    assert status_and_reason(fails, "Ready") == ("True", "ServerFails")
+    gone = judge(before=fails, now=LATER, answer=PrometheusAnswer(), pods=(Pod(gen.pod(gen.not_ready)),))
+    assert status_and_reason(gone, "Ready")[0] == "False"
 
 
 # ThresholdLive
