@@ -152,7 +152,7 @@ RULES = [
     *(spec(f"server: {{resources: {{limits: {{{limit}}}, requests: {{{request}}}}}}}") for limit, request in (
         ("cpu: 1", "cpu: 1500m"), ("memory: 1Gi", "memory: 1025Mi"), ("memory: 1Gi", "nvidia.com/gpu: 1"),
     )),
-    *(spec(f"autoscaling: {{{scaling}}}") for scaling in ("min: 3, max: 2", "min: 0, max: 2")),
+    *(spec(f"autoscaling: {{{scaling}}}") for scaling in ("min: 3, max: 2", "engine: Direct, min: 0, max: 2")),
     *(spec(f"monitoring: {{alertLabels: {{{label}: a}}}}") for label in ("severity", "a-b")),
     *(spec(f"networkPolicy: {{{peers}: [{peer}]{end}}}")
       for peers, end in (("clients", ""), ("monitoring", ""), ("egress: [{to", "}]"))

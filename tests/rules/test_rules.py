@@ -41,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tokens": {"monitoring": {"tokenCounter": "made:tokens_total"}},
     "streaming": {"monitoring": {"streaming": {"names": "VLLM", "failed": "on", "running": "nan"}}},
     "scaling": {"autoscaling": {"max": 8, "predict": True, "utilization": 0.6}},
+    "to-zero": {"autoscaling": {"min": 0, "max": 8}},
     "slow": {"monitoring": {"scrapeSeconds": 300, "evaluationSeconds": 300}},
     "loose": {"monitoring": {"objective": "50"}},
     "labels": {"monitoring": {"alertLabels": {"team": "{{ vision", "not-a-label": "x", "severity": "none"}}},

@@ -33,15 +33,39 @@ class Kind:
 class NewerField:
     """A field that older versions of a CRD, or of Kubernetes, don't know. They refuse an object with it.
 
+    Or a value of a field that they know.
+
     - `path`: without places in lists, such as spec.groups.rules.keep_firing_for.
     - `since`: the first version that knows it.
     - `left_out`: the path of what the object does without then: spec.a, or spec.b[c] for the items of the list b that
-      have c. "" if it is to be refused: it would do harm without the field, or the user wants the field.
+      have c. "" if it is to be refused, because it would do harm without the field, or because the user wants it.
+    - `value`, `instead`: the value that they refuse, and the one that the object has then; None if they don't know the
+      field.
+    - `means`: what follows for the user, as the rest of a sentence.
     """
 
     path: str
     since: str
     left_out: str = ""
+    value: int | None = None
+    instead: int | None = None
+    means: str = ""
+
+    @property
+    def is_dispensable(self) -> bool:
+        return bool(self.left_out) or self.instead is not None
+
+    @property
+    def loss(self) -> str:
+        """Returns how the object differs without the field, as the rest of a sentence about the object."""
+        if self.instead is None:
+            return f"is without {self.left_out}"
+        return f"has {self.instead} instead of {self.value} in {self.path}"
+
+    @property
+    def why(self) -> str:
+        """Returns why a cluster refuses the field, as the rest of a sentence about the cluster."""
+        return f"doesn't know {self.path}" if self.value is None else f"refuses {self.value} in {self.path}"
 
 
 TRITON_MODEL = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)

@@ -279,9 +279,9 @@ class Autoscaling(Base):
     model_config = config(
         rule("self.min <= self.max", "min is above max: lower min or raise max"),
         rule(
-            "self.min > 0 || self.engine in ['KEDA', 'None']",
-            "min: 0 needs engine: KEDA, because a HorizontalPodAutoscaler can't scale to zero: set engine to KEDA, or "
-            "min to 1",
+            "self.min > 0 || self.engine in ['HPA', 'KEDA', 'None']",
+            "min: 0 doesn't work with engine: Direct, because it counts requests at the servers: set engine to HPA or "
+            "KEDA, or min to 1",
         ),
     )
 
@@ -292,7 +292,8 @@ class Autoscaling(Base):
     from Prometheus and creates the HorizontalPodAutoscaler. Without KEDA in the cluster the number of servers stays.
     None: no autoscaler; the settings are kept but not used."""
     min: Annotated[int, Field(ge=0, le=10000)] = 1
-    """Minimum number of servers. 0 needs engine: KEDA, and the series tritonmodel:arrivals:rate1m of your gateway's
+    """Minimum number of servers. 0 needs engine: KEDA, or engine: HPA in a cluster with the feature HPAScaleToZero
+    (Kubernetes 1.37; without it one server stays), and the series tritonmodel:arrivals:rate1m of your gateway's
     requests in Prometheus: without a server, no metric of Triton shows that requests arrive. With 0, requests fail
     until the first server has started, so clients must retry. Without the series, one server stays."""
     max: Annotated[int, Field(ge=1, le=10000)]

@@ -191,8 +191,8 @@ def _plan(
 Policy = Callable[[Snapshot, Decision], Iterator[Step]]
 
 
-def _wake_up(snapshot: Snapshot, _: Decision) -> Iterator[Step]:
-    if (step := wake_up(snapshot)) is not None:
+def _wake_up(snapshot: Snapshot, decision: Decision) -> Iterator[Step]:
+    if (step := wake_up(snapshot, decision.desired)) is not None:
         yield step
 
 

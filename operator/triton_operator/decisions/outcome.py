@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -48,8 +48,9 @@ class Outcome:
     - `cleaned_up`: uids of the Deployments for which leftover pods are deleted; None if none were looked for.
     - `outside_cause`: a write was refused for a cause outside of the object, which may end at any moment:
       permissions, a quota, or a webhook that is down.
-    - `blocked`: leftovers of a deleted TritonModel, each with its problem. `grace`: the remaining seconds in which they
-      are left to Kubernetes' garbage collector.
+    - `blocked`: objects that aren't written now, each with its problem: leftovers of a deleted TritonModel, and what
+      needs a step that was refused. `grace`: the remaining seconds in which leftovers are left to Kubernetes' garbage
+      collector.
     - `requeue_after`: seconds after which to reconcile again; None if the watches report every change.
     """
 
@@ -65,7 +66,7 @@ class Outcome:
     eviction: Eviction | None = None
     cleaned_up: frozenset[str] | None = None
     outside_cause: bool = False
-    blocked: Mapping[Identity, Problem] = field(default_factory=dict)
+    blocked: dict[Identity, Problem] = field(default_factory=dict)
     grace: float = 0
     requeue_after: float | None = None
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from triton_operator import engines
 from triton_operator.engines import Scaled
 from triton_operator.engines.engine import Decided
 from triton_operator.render import Facts
 from triton_operator.render.scalers import known
 
-from .snapshot import Snapshot
+from .snapshot import Object, Snapshot, find_kind
 from .steps import WakeUp
 
 
@@ -37,17 +39,25 @@ def decide_scale(snapshot: Snapshot, facts: Facts, state: object | None, elapsed
     return Decided(there.known) if engine is None else engine.decide(there, state, elapsed)
 
 
-def wake_up(snapshot: Snapshot) -> WakeUp | None:
-    """Returns the step that starts the minimum of servers, if an engine follows one that has scaled to zero.
+def wake_up(snapshot: Snapshot, desired: Iterable[Object]) -> WakeUp | None:
+    """Returns the step that starts servers if an engine, or a minimum above 0, follows one that has scaled to zero.
 
-    An engine that can't scale to zero never scales from zero. This comes before the object of the previous one is
-    deleted and for as long as it exists, because until then that engine may scale to zero again.
+    A HorizontalPodAutoscaler scales from zero only what it has scaled to zero itself, and before Kubernetes 1.36 only
+    with a minimum of 0. This comes before the object of the previous engine is deleted and for as long as it exists,
+    because until then that engine may scale to zero again. KEDA itself starts servers when its own minimum is raised.
+
+    `desired`: the objects that the TritonModel should have.
     """
     engine, scaling, deployment = engines.of(snapshot.model), snapshot.model.scaling, snapshot.main.deployment
-    if engine is None or engine.to_zero or scaling is None or deployment is None or deployment["spec"]["replicas"]:
+    if engine is None or scaling is None or deployment is None or deployment["spec"]["replicas"]:
         return None
+    own = find_kind(desired, engine.scaler.kind)
+    # The cluster, or spec.autoscaling.behavior, may allow no 0.
+    least = own["spec"][engine.scaler.minimum] if own else scaling.min
     for scaler in engines.SCALERS:
-        there = None if scaler is engine.scaler else snapshot.child(scaler.kind)
+        if scaler is engine.scaler and (scaler.owner or not least):
+            continue
+        there = snapshot.child(scaler.kind)
         if there is not None and not there["spec"].get(scaler.minimum):
-            return WakeUp(deployment, scaling.min)
+            return WakeUp(deployment, max(least, 1))
     return None

@@ -138,7 +138,8 @@ class Engine:
     - `name`: the value. Several engines may have the same `scaler`.
     - `says`: returns what the engine's object and its decision say about scaling.
     - `obstacle`: returns why the engine can't begin; None if it can.
-    - `to_zero`: whether spec.autoscaling.min may be 0.
+    - `to_zero`: whether spec.autoscaling.min may be 0. `load_wakes`: whether it starts the first server by the load, in
+      which the rules then count the requests that arrive.
     - `counts`: returns which counters of the servers it reads, from the TritonModel, the entrypoint, and the other
       models if that is an ensemble, otherwise None. An engine that reads no counters has no `counts`.
     - `decide`: returns its decision, from the state after the last one and the prober's monotonic clock, in seconds.
@@ -150,6 +151,7 @@ class Engine:
     says: Callable[[Scaled, ScaleDecision | None], Verdict]
     obstacle: Callable[[Scaled], Verdict | None] = _nothing
     to_zero: bool = False
+    load_wakes: bool = False
     counts: Callable[[TritonModel, str, Collection[str] | None], Subject] | None = None
     decide: Callable[[Scaled, object | None, float], Decided] = lambda scaled, _, __: Decided(scaled.known)
     settings: tuple[Setting, ...] = ()

@@ -85,7 +85,7 @@ def grants() -> list[Grant]:
             (f"{kinds.DEPLOYMENT.plural}/scale",),
             ("patch",),
             f"Add servers, with `autoscaling.engine: {_names(lambda engine: engine.counts is not None)}`, or when "
-            f"another engine follows {_names(lambda engine: engine.to_zero)} at zero servers.",
+            f"another engine or minimum follows {_names(lambda engine: engine.to_zero)} at zero servers.",
         ),
         Grant("events.k8s.io", ("events",), ("create",), "Post Events about TritonModels."),
     ]  # fmt: skip

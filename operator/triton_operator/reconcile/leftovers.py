@@ -59,16 +59,16 @@ class LeftoverCollector:
             self._ends.pop(key, None)
             return
         if wait := self._wait(key, _GRACE_PERIOD):
-            outcome.blocked = {identity(obj): _leftover_problem(obj, "it will be deleted") for obj in left}
+            outcome.blocked |= {identity(obj): _leftover_problem(obj, "it will be deleted") for obj in left}
             outcome.grace = wait
             return
         try:
-            outcome.blocked = self._collect(key, uid, left)
+            outcome.blocked |= self._collect(key, uid, left)
         except ApiError as error:
             if error.unanswered:
                 raise
             outcome.outside_cause = outcome.outside_cause or error.transient
-            outcome.blocked = {identity(obj): _leftover_problem(obj, error.message) for obj in left}
+            outcome.blocked |= {identity(obj): _leftover_problem(obj, error.message) for obj in left}
 
     def clean_up(self, key: str) -> float:
         """Deletes the leftovers of a deleted TritonModel after the grace period.

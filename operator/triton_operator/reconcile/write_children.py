@@ -155,7 +155,8 @@ class ChildWriter:
                 if not left_out:
                     raise
                 kind = child.kind.kind
-                log.info("this cluster's CRD of %s doesn't know %s", kind, ", ".join(sorted(paths)))
+                of_crd = f"'s CRD of {kind}" if child.kind.optional else ""
+                log.info("this cluster%s %s", of_crd, ", ".join(sorted(field.why for field in left_out)))
                 self._lacking.add(kind, paths)
                 outcome.left_out[kind] = (*outcome.left_out.get(kind, ()), *left_out)
                 step = replace(step, desired=desired)
@@ -267,7 +268,7 @@ def _hint(obj: Any, error: ApiError, kubernetes: tuple[int, int]) -> str:
     child, paths = children.of(obj), newer_fields.undeclared(error.message)
     schema = f"this cluster's CRD of {obj['kind']}" if child.kind.optional else kubernetes_versions.cluster(kubernetes)
     unknown = f"{schema} doesn't know this field" if paths else ""
-    if needed := [field.since for field in newer_fields.known(child, paths) if not field.left_out]:
+    if needed := [field.since for field in newer_fields.known(child, paths) if not field.is_dispensable]:
         unknown += f": {' and '.join(dict.fromkeys(needed))} and later have it"
     of_user = not paths or any(path.startswith(child.copied) for path in paths)
     return "".join(f"; {hint}" for hint in (unknown, child.unchecked if of_user else "") if hint)

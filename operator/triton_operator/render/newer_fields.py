@@ -37,14 +37,23 @@ def dispensable(child: Child, message: str) -> frozenset[str]:
 
     It may be about others, too. Then the next one is only about these, which makes its message say always the same.
     """
-    return frozenset(field.path for field in known(child, undeclared(message)) if field.left_out)
+    paths = undeclared(message)
+    return frozenset(
+        f.path for f in child.newer if f.is_dispensable and (f.path in paths or _refuses_value(f, message))
+    )
+
+
+def _refuses_value(field: NewerField, message: str) -> bool:
+    """Returns whether the API server's validation refuses the field's value. A webhook says "denied the request"."""
+    errors = message.partition(" is invalid: ")[2]
+    return field.value is not None and f"{field.path}: Invalid value: {field.value}:" in errors
 
 
 def without(obj: Object, fields: Iterable[NewerField]) -> tuple[Object, tuple[NewerField, ...]]:
     """Returns the object without what is left out where these fields are unknown, and the fields that it had."""
-    had = tuple(field for field in fields if field.left_out and _has(obj, field.path.split(".")))
+    had = tuple(field for field in fields if field.is_dispensable and _has(obj, field.path.split("."), field.value))
     for field in had:
-        obj = _without(obj, field.left_out.split("."))
+        obj = _without(obj, (field.left_out or field.path).split("."), field.instead)
     return obj, had
 
 
@@ -55,22 +64,26 @@ def without_lacking(
     return without(obj, known(child, {path for kind, path in lacks if kind == child.kind.kind}))
 
 
-def _has(value: Any, path: Sequence[str]) -> bool:
+def _has(value: Any, path: Sequence[str], wanted: int | None) -> bool:
+    """Returns whether there is a field with this path and the wanted value; None is any value."""
     if not path:
-        return True
+        return wanted in (None, value)
     if isinstance(value, list):
-        return any(_has(item, path) for item in value)
-    return isinstance(value, Mapping) and path[0] in value and _has(value[path[0]], path[1:])
+        return any(_has(item, path, wanted) for item in value)
+    return isinstance(value, Mapping) and path[0] in value and _has(value[path[0]], path[1:], wanted)
 
 
-def _without(value: Any, path: Sequence[str]) -> Any:
+def _without(value: Any, path: Sequence[str], instead: int | None) -> Any:
+    """Returns `value` without what is at `path`, or with another value there."""
     if isinstance(value, list):
-        return [_without(item, path) for item in value]
+        return [_without(item, path, instead) for item in value]
     name, _, in_items = path[0].rstrip("]").partition("[") if path else ("", "", "")
     if not isinstance(value, Mapping) or name not in value:
         return value
     if in_items:
         return {**value, name: [item for item in value[name] if in_items not in item]}
+    if len(path) == 1 and instead is not None:
+        return {**value, name: instead}
     if len(path) == 1:
         return {key: item for key, item in value.items() if key != name}
-    return {**value, path[0]: _without(value[path[0]], path[1:])}
+    return {**value, path[0]: _without(value[path[0]], path[1:], instead)}

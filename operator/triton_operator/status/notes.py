@@ -40,11 +40,12 @@ def with_notes(now: Condition, snapshot: Snapshot, decision: Decision, writes: W
 
 def _left_out(child: Child, writes: Writes) -> str:
     kind = child.kind.kind
+    of_crd = "'s CRD" if child.kind.optional else ""
     # If it is refused, it isn't there at all.
     fields = () if kind in writes.refused else writes.left_out.get(kind, ())
     return "; ".join(
-        f"the {kind} is without {field.left_out}, because this cluster's CRD doesn't know {field.path}: "
-        f"{field.since} and later have it"
+        f"the {kind} {field.loss}, because this cluster{of_crd} {field.why}: "
+        f"{field.since} and later have it{field.means}"
         for field in fields
     )
 

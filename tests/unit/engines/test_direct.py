@@ -49,6 +49,7 @@ class World:
         self.now, self.rate, self.scale_ups = 0.0, 0.0, 0
         self.state: object | None = None
         self.error: ApiError | None = None
+        self.replicas_now = 7
         self.tracked: tuple[set[str], Subject] | None = None
         self._samples: tuple[Sample, ...] = ()
         self.loads = self
@@ -71,6 +72,10 @@ class World:
         if self.error:
             raise self.error
         live["spec"]["replicas"] = replicas
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        """Returns the Deployment as it is now: with the number of the store, or another."""
+        return gen.modified(self.deployment, gen.put("spec.replicas", self.replicas_now))
 
     def decide(self) -> ScaleDecision | None:
         store, itself = Store(), cast(Any, self)
@@ -177,6 +182,15 @@ def test_reports_a_refusal(code: int) -> None:
     problem = outcome.refused["HorizontalPodAutoscaler"]
     assert (problem.reason, "not now" in problem.message) == ("ScaleRefused", True)
     assert outcome.outside_cause
+
+
+def test_reports_what_an_admission_policy_refuses() -> None:
+    """It answers with 422, too, and the number has not changed."""
+    world, outcome = World(), Outcome()
+    world.replicas_now = world.deployment["spec"]["replicas"]
+    world.error = ApiError(422, "Invalid", "denied by a policy")
+    world.scale_up(UP, outcome)
+    assert "denied by a policy" in outcome.refused["HorizontalPodAutoscaler"].message
 
 
 def test_raises_what_is_no_answer() -> None:

@@ -37,6 +37,29 @@ def test_engine_direct_raises_the_minimum(floor: int, least: int) -> None:
     assert (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) == (least, 4)
 
 
+HUNDRED_PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
+ONE_POD = {"type": "Pods", "value": 1, "periodSeconds": 15}
+
+
+@pytest.mark.parametrize(
+    ("scale_up", "least"),
+    [
+        (None, 0),
+        ({}, 0),
+        ({"policies": None}, 0),
+        ({"policies": [HUNDRED_PERCENT, ONE_POD]}, 0),
+        ({"policies": [ONE_POD], "selectPolicy": "Min"}, 0),
+        ({"policies": [HUNDRED_PERCENT]}, 1),
+        ({"policies": [HUNDRED_PERCENT, ONE_POD], "selectPolicy": "Min"}, 1),
+        ({"selectPolicy": "Min"}, 1),
+        ({"selectPolicy": "Disabled"}, 1),
+    ],
+)
+def test_keeps_a_server_if_no_policy_would_add_the_first(scale_up: Any, least: int) -> None:
+    assert autoscaler(min=0, behavior={"scaleUp": scale_up})["spec"]["minReplicas"] == least
+    assert autoscaler(min=3, behavior={"scaleUp": scale_up})["spec"]["minReplicas"] == 3
+
+
 @pytest.mark.parametrize(("utilization", "target"), [(0.75, "750m"), (1, "1000m"), (0.333, "333m"), (0.0001, "1m")])
 def test_target_is_the_utilization_in_milli_servers(utilization: float, target: str) -> None:
     (metric,) = autoscaler(utilization=utilization)["spec"]["metrics"]

@@ -30,6 +30,7 @@ def test_the_api_has_the_engines_of_the_table_and_none() -> None:
 def test_the_api_allows_zero_servers_with_the_engines_that_scale_to_zero(engine: Engine) -> None:
     [rule] = [rule["rule"] for rule in rules() if "self.min > 0" in rule["rule"]]
     assert (f"'{engine.name}'" in rule) is engine.to_zero
+    assert engine.to_zero or not engine.load_wakes
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)

@@ -103,6 +103,19 @@ def test_items_of_a_list_are_left_out_as_a_whole() -> None:
     assert left_out == (routes.PERCENT,)
 
 
+def test_only_the_value_that_a_cluster_refuses_is_replaced() -> None:
+    child = children.BY_NAME["HorizontalPodAutoscaler"]
+    head = 'HorizontalPodAutoscaler.autoscaling "detection" is invalid: spec.minReplicas: Invalid value: '
+    assert dispensable(child, f"{head}0: must be greater than or equal to 1") == {"spec.minReplicas"}
+    assert dispensable(child, f"{head}5: must be less than or equal to `maxReplicas`") == frozenset()
+    denied = 'admission webhook "a.example.com" denied the request: spec.minReplicas: Invalid value: 0: no zero here'
+    assert dispensable(child, denied) == frozenset()
+    for least, there in ((0, 1), (2, 2)):
+        obj = {"kind": child.kind.kind, "spec": {"minReplicas": least, "maxReplicas": 4}}
+        found, _ = without_lacking(child, obj, {(child.kind.kind, "spec.minReplicas")})
+        assert found["spec"] == {"minReplicas": there, "maxReplicas": 4}
+
+
 def test_what_an_object_does_not_have_is_not_left_out() -> None:
     obj = {"kind": kinds.POD_MONITOR.kind, "spec": {"list": [{"a": 1}, 2], "text": "b"}}
     fields = [NewerField(f"spec.{path}", "c 1", f"spec.{path}") for path in ("list.b", "text.c", "d")]

@@ -1,4 +1,4 @@
-"""AutoscalerActive with the engine KEDA, in KEDA's own words."""
+"""AutoscalerActive with the engine KEDA, in KEDA's own words, and at zero servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def scaled_object(*conditions: tuple[str, str, str], triggers: int = 1, **metada
 def judge(engine: str = "KEDA", **fields: Any) -> Condition:
     known = {"prometheus": "http://p", "thresholds": {ThresholdKey(MAX_QPS_PER_REPLICA.name): 20.0}}
     facts = {name: fields.pop(name, value) for name, value in known.items()}
-    snapshot, decision, outcome = seen(gen.model(autoscaling={"engine": engine, "max": 4}), facts=facts, **fields)
+    scaling = {name: fields.pop(name) for name in ("min", "behavior") if name in fields}
+    model = gen.model(autoscaling={"engine": engine, "max": 4, **scaling})
+    snapshot, decision, outcome = seen(model, facts=facts, **fields)
     condition = autoscaler_active(snapshot, decision, writes_of(snapshot, decision, outcome, decision.memory))
     assert condition is not None
     return condition
@@ -68,6 +70,24 @@ def test_says_what_starts_a_server_from_zero() -> None:
     asleep, awake = (judge(scaled_object=obj, deployment={"spec": {"replicas": n}}).message for n in (0, 1))
     assert awake == "words of ScalerNotActive"
     assert asleep == f"{awake}; a server starts when tritonmodel:arrivals:rate1m is above 0"
+
+
+def hpa(*conditions: tuple[str, str, str]) -> dict[str, Any]:
+    return {"status": scaled_object(("AbleToScale", "True", "ReadyForNewScale"), *conditions)["status"]}
+
+
+@pytest.mark.parametrize(("servers", "expected"), [(0, "False"), (1, "Unknown")])
+def test_a_missing_load_is_a_problem_at_zero_servers(servers: int, expected: str) -> None:
+    obj = hpa(("ScalingActive", "False", "FailedGetObjectMetric"))
+    assert judge("HPA", min=0, autoscaler=obj, deployment={"spec": {"replicas": servers}}).status == expected
+
+
+def test_says_what_starts_a_server_from_zero_with_the_engine_hpa() -> None:
+    obj, percent = hpa(("ScalingActive", "True", "ValidMetricFound")), {"type": "Percent", "value": 100}
+    asleep, awake = (judge("HPA", min=0, autoscaler=obj, deployment={"spec": {"replicas": n}}) for n in (0, 1))
+    assert asleep.message == f"{awake.message}; a server starts when tritonmodel:arrivals:rate1m is above 0"
+    stuck = judge("HPA", min=0, behavior={"scaleUp": {"policies": [percent]}}, autoscaler=obj)
+    assert stuck.message.startswith(f"{awake.message}; at least one server stays, because spec.autoscaling.behavior")
 
 
 def test_fallback_is_a_problem_only_if_a_server_is_ready() -> None:

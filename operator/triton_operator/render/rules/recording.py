@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from triton_operator.api import names, thresholds
-from triton_operator.api.series import AUTOSCALER_LOAD, DESIRED
+from triton_operator.api.series import ARRIVALS, AUTOSCALER_LOAD, DESIRED
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.promql import PER_MODEL, Rule, Scope, duration, equal, number, rate, record, tag, unequal, window
 
@@ -37,6 +37,8 @@ RATE_TOLERANCE = 1.1
 _BY_CHANCE = 3
 """How many more health requests than on average may be in the window of a rate, or seem to be. The window may begin
 right before one and end right after one, one may be in the queue, and Prometheus extrapolates to the window's ends."""
+_TRACE = 0.001
+"""The smallest load that prometheus-adapter serves: it counts in thousandths."""
 _AHEAD_SECONDS = 120
 """How far ahead the load is predicted: about the time in which a new server starts to serve."""
 
@@ -122,6 +124,8 @@ def server_recording(subject: Subject) -> list[Rule]:
 
     Without an operator, they use the last desired number, and count the servers that can be scraped as ready. With an
     autoscaler, which works without the operator too, the servers that Prometheus should scrape are the desired ones.
+    If it should scrape none, none is desired only if there was no load, so that the autoscaler has removed the last.
+    Otherwise Prometheus has lost its targets.
     """
     scope = subject.scope
     desired, ready = (
@@ -131,7 +135,9 @@ def server_recording(subject: Subject) -> list[Rule]:
     last = scope.pick(DESIRED)
     others = last
     if subject.max_replicas is not None:
-        others = f"(count by ({PER_MODEL}) ({scope.pick('up')}) and {last})\nor {last}{' * 0' * subject.to_zero}"
+        idle = f"({last} * 0 and on ({PER_MODEL}) {scope.pick(AUTOSCALER_LOAD)} <= {_TRACE})\nor "
+        counted = f"(count by ({PER_MODEL}) ({scope.pick('up')}) and {last})"
+        others = f"{counted}\nor {idle if subject.to_zero else ''}{last}"
     return [
         record(DESIRED, f"{desired}\nor {others}"),
         record(READY, f"{ready}\nor (sum by ({PER_MODEL}) ({scope.pick('up')}) and {last})\nor {last} * 0"),
@@ -360,7 +366,20 @@ def _autoscaler_load(subject: Subject) -> str:
     highest = f"max_over_time({scope.pick(AUTOSCALER_LOAD)}[{HOLD}])"
     held = f"{highest} and {on} ({missing} or ({up} unless {on} {earlier})) unless {on} ({enough})"
     more = f"{now} > {on} {scope.pick(DESIRED)}"
-    return f"{_maximum([now, tag(held, 'of', 'held')])}\nand {on} (\n  {earlier}\n  or {highest}\n  or {more}\n)"
+    load = f"{_maximum([now, tag(held, 'of', 'held')])}\nand {on} (\n  {earlier}\n  or {highest}\n  or {more}\n)"
+    return _with_arrivals(scope, load) if subject.load_wakes else load
+
+
+def _with_arrivals(scope: Scope, load: str) -> str:
+    """Returns the load for an autoscaler that knows nothing else: 0 at zero servers, and above 0 while requests arrive.
+
+    A trace of load starts the first server and keeps the last. Without the series of the arrivals nothing would start
+    one, so there is a trace, too, but not for a gap: a gateway that restarts would start a server of every TritonModel.
+    Where the load is missing otherwise, it stays missing.
+    """
+    arrivals = scope.pick(ARRIVALS)
+    arrive = f"scalar(max({arrivals} >= 0 or last_over_time({arrivals}[{HOLD}]) >= 0) > bool 0 or vector(1))"
+    return f"clamp_min(\n({load})\nor {scope.pick(DESIRED)} == 0,\n{_TRACE} * {arrive}\n)"
 
 
 def queue_recording(subject: Subject) -> list[Rule]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from triton_operator import engines
 from triton_operator.api import names, thresholds
 from triton_operator.api.series import FAILURES_PER_REQUEST
 from triton_operator.api.thresholds import ThresholdKey
@@ -20,7 +21,8 @@ class Subject:
     """The properties of a TritonModel that its rules depend on.
 
     - `entrypoint`: "" if it is unknown; the rules then count all models of the server.
-    - `max_replicas`: None without an autoscaler. `to_zero`: whether it may remove the last server.
+    - `max_replicas`: None without an autoscaler. `to_zero`: whether it may remove the last server. `load_wakes`:
+      whether the load then has to start the first one.
     - `health_rate`: the health requests per second and server that count in the demand.
     - `runbooks`: base URL of the runbooks.
     - `canary`: the series of the canary's servers; None without a canary.
@@ -38,6 +40,7 @@ class Subject:
     utilization: float
     predict: bool
     to_zero: bool
+    load_wakes: bool
     health_rate: float
     startup_seconds: int
     runbooks: str
@@ -85,7 +88,8 @@ class Subject:
 
 
 def subject(model: TritonModel, facts: Facts) -> Subject:
-    scaling, health = model.scaling, model.spec.health_request
+    scaling, engine, health = model.scaling, engines.of(model), model.spec.health_request
+    to_zero = scaling is not None and not scaling.min
     counted = health is not None and facts.entrypoint in ("", health.model)
     return Subject(
         scope=Scope(model.namespace, model.name),
@@ -98,7 +102,8 @@ def subject(model: TritonModel, facts: Facts) -> Subject:
         max_replicas=scaling.max if scaling else None,
         utilization=scaling.utilization if scaling else 1,
         predict=bool(scaling and scaling.predict),
-        to_zero=scaling is not None and not scaling.min,
+        to_zero=to_zero,
+        load_wakes=to_zero and engine is not None and engine.load_wakes,
         health_rate=1 / health.every_seconds if health and counted else 0.0,
         startup_seconds=model.spec.rollout.startup_seconds,
         runbooks=facts.settings.runbooks,
