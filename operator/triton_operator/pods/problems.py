@@ -10,6 +10,7 @@ from triton_operator.api import names
 from triton_operator.api.status import RepairStatus
 from triton_operator.api.types import is_reserved
 from triton_operator.render import start
+from triton_operator.render.exporters import EXPORTERS
 
 from .pod import Pod, ended, run_seconds
 
@@ -28,6 +29,7 @@ _IMAGES = {
     names.CONTAINER_TOOLS: "operator image",
     names.CONTAINER_CHECK: "operator image",
     names.CONTAINER_ANSWERS: "operator image",
+    **{exporter.container: "operator image" for exporter in EXPORTERS},
 }
 _PULL_REASONS = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable",
@@ -50,7 +52,7 @@ _AFTER_OUT_OF_MEMORY = {
         (names.CONTAINER_SERVER, names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK), _LESS_MEMORY
     ),
     names.CONTAINER_ANSWERS: "compare no answers (spec.canary.comparePercent: 0)",
-    names.CONTAINER_LATENCY: "measure no latency (remove spec.monitoring.latency)",
+    **{exporter.container: exporter.without for exporter in EXPORTERS},
 }
 
 _EXITS = {

@@ -10,7 +10,7 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.types import PodTemplate, TritonModel
 
-from .delivery import CONTAINER_SECURITY
+from .common import CONTAINER_SECURITY
 from .facts import Facts
 from .service import endpoint
 

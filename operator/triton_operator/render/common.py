@@ -1,4 +1,4 @@
-"""Metadata, selectors and status of the children."""
+"""What several children and containers have: metadata, selectors, status, a security context."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.types import TritonModel
+
+CONTAINER_SECURITY: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+"""The security context of every container of the pods."""
 
 
 def obj(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import names
@@ -10,16 +9,11 @@ from triton_operator.api.types import TritonModel
 from triton_repository_check.model import SERVED_AT
 
 from . import expectations, load_models, overrides
+from .common import CONTAINER_SECURITY
 from .facts import Facts
 from .sizes import host_resources
 
 SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the path that the Python backend uses
-
-CONTAINER_SECURITY: Mapping[str, Any] = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-}
 
 # A volume hides the image's files at the same path, so these are paths that no model image has.
 TOOLS = {"name": "tools", "mountPath": "/.triton-operator/tools"}

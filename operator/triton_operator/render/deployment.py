@@ -8,7 +8,7 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.types import Omittable, TritonModel
 
-from . import answers, latency, load_models
+from . import answers, exporters, load_models
 from .child_type import Child
 from .common import obj
 from .delivery import init_containers, volumes
@@ -134,11 +134,11 @@ def _pod_spec(model: TritonModel, facts: Facts) -> dict[str, Any]:
         # Not every cloud taints its Windows nodes.
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "initContainers": init_containers(model, facts),
-        "containers": [container(model, facts), *latency.containers(model, facts), *answers.containers(model, facts)],
+        "containers": [container(model, facts), *exporters.containers(model, facts), *answers.containers(model, facts)],
         "volumes": [
             *volumes(model, facts),
             *load_models.volumes(model),
-            *latency.volumes(model),
+            *exporters.volumes(model),
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory(spec)}},
             {"name": "tmp", "emptyDir": {}},
         ],

@@ -17,12 +17,12 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
-from . import load_models
+from . import exporters, load_models
 
 NOT_IN_PODS = frozenset(
     {"replicas", "autoscaling", "monitoring", "service", "route", "canary", "network_policy", "disruption"}
 )
-"""Fields of the spec that the pod template doesn't depend on; on `monitoring.latency` by whether it is there."""
+"""Fields of the spec that the pod template doesn't depend on; on `monitoring` by which exporters it adds."""
 FIRST_DEFAULTS: Mapping[tuple[str, ...], Any] = {}
 """The first default of each field whose default has changed since the version in which the field came, by the path in
 the spec. The API server has stored that default in older TritonModels, so a field with it is one that nobody set."""
@@ -40,8 +40,8 @@ def spec_hash(model: TritonModel, delivery: str) -> str:
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude=set(NOT_IN_PODS), exclude_defaults=True)
     if model.changes_models:
         spec["server"].pop("loadModels", None)
-    if model.measures_latency:
-        spec["monitoring"] = {"latency": {}}
+    if added := exporters.of(model):
+        spec["monitoring"] = {exporter.field: {} for exporter in added}
     everything = model.spec.model_dump(mode="json", by_alias=True) if FIRST_DEFAULTS else {}
     for (*above, key), first in FIRST_DEFAULTS.items():
         if (part := _at(everything, above)) is not None:

@@ -9,13 +9,18 @@ from triton_operator.api import kinds, names
 from triton_operator.api.network import NetworkPolicyPeer
 from triton_operator.api.types import TritonModel
 
+from . import exporters
 from .child_type import Child
 from .common import obj
 from .facts import Facts
 
 _SAME_NAMESPACE: list[dict[str, Any]] = [{"podSelector": {}}]
 _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
-_PORTS = {**names.PORTS, names.ANSWERS: names.ANSWERS_PORT, names.LATENCY: names.LATENCY_PORT}
+_PORTS = {
+    **names.PORTS,
+    names.ANSWERS: names.ANSWERS_PORT,
+    **{exporter.port_name: exporter.port for exporter in exporters.EXPORTERS},
+}
 
 
 def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
@@ -34,7 +39,7 @@ def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     own = {"podSelector": {"matchLabels": names.selector(model.name)}}
     # The Gateway sends copies to the container that compares answers, and this sends them to the servers.
     answers = [names.ANSWERS] if model.compares else []
-    scraped = ["metrics", *([names.LATENCY] if model.measures_latency else [])]
+    scraped = ["metrics", *(exporter.port_name for exporter in exporters.of(model))]
     ingress = [
         (_peers(policy.clients, _SAME_NAMESPACE), ["http", "grpc", *answers]),
         (_peers(policy.monitoring, _ANY_NAMESPACE), scraped),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from latency_sampler import series as sampled
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import NewerField
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
+from . import exporters
 from .child_type import Child
 from .common import obj
+from .exporter import Exporter
 from .facts import Facts
 from .server import asks_for_summaries
 
@@ -47,7 +48,7 @@ def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
     monitoring = model.spec.monitoring
     series = [
         RESERVED,
-        *([sampled.ALL] if model.measures_latency else []),
+        *(exporter.series for exporter in exporters.of(model)),
         *([] if asks_for_summaries(model) else [SUMMARIES]),
     ]
     relabelings = [
@@ -70,7 +71,7 @@ def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
     }
     spec = {
         "selector": {"matchLabels": names.selector(model.name)},
-        "podMetricsEndpoints": [endpoint, *([_latency(endpoint)] if model.measures_latency else [])],
+        "podMetricsEndpoints": [endpoint, *(_endpoint(endpoint, exporter) for exporter in exporters.of(model))],
         "sampleLimit": facts.settings.sample_limit,
         # Applies before metricRelabelings drop samples.
         "bodySizeLimit": f"{facts.settings.sample_limit * BYTES_OF_A_SAMPLE}B",
@@ -79,22 +80,27 @@ def pod_monitor(model: TritonModel, facts: Facts) -> dict[str, Any]:
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
 
 
-def _latency(endpoint: dict[str, Any]) -> dict[str, Any]:
-    """Returns the endpoint of the container that measures latency.
+def _endpoint(servers: dict[str, Any], exporter: Exporter) -> dict[str, Any]:
+    """Returns the endpoint of an exporter. `servers`: that of Triton's metrics.
 
     Its target has another label, which its series get as `tritonmodel`. So the rules, which count servers by `up`,
     don't count it.
     """
     kept = [
-        {"sourceLabels": ["__name__"], "regex": sampled.ALL, "action": "keep"},
+        {"sourceLabels": ["__name__"], "regex": exporter.series, "action": "keep"},
         {"sourceLabels": [_MEASURED], "targetLabel": "tritonmodel", "action": "replace"},
         {"regex": _MEASURED, "action": "labeldrop"},
     ]
     relabelings = [
         {**relabeling, **({"targetLabel": _MEASURED} if relabeling.get("targetLabel") == "tritonmodel" else {})}
-        for relabeling in endpoint["relabelings"]
+        for relabeling in servers["relabelings"]
     ]
-    return {**endpoint, "port": names.LATENCY, "relabelings": relabelings, "metricRelabelings": kept}
+    return {
+        **servers,
+        "port": exporter.port_name,
+        "relabelings": relabelings,
+        "metricRelabelings": kept,
+    }
 
 
 def _of_copies(model: TritonModel) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 from triton_repository_check.model import SERVED_AT
 
-from . import latency, load_models, overrides, readiness, start
-from .delivery import CONTAINER_SECURITY, SHM, TOOLS, mount
+from . import exporters, load_models, overrides, readiness, start
+from .common import CONTAINER_SECURITY
+from .delivery import SHM, TOOLS, mount
 from .facts import Facts
 
 
@@ -32,7 +33,7 @@ def container(model: TritonModel, facts: Facts) -> dict[str, Any]:
             *overrides.server_mounts(model, mount(model, facts)),
             *({**TOOLS, "readOnly": True}, SHM),
             *load_models.mounts(model),
-            *latency.mounts(model),
+            *exporters.mounts(model),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
         "securityContext": CONTAINER_SECURITY,
@@ -68,7 +69,7 @@ def arguments(model: TritonModel) -> list[str]:
         f"--grpc-max-connection-age={channel_age}",
         *([f"--log-verbose={server.log_verbosity}"] if server.log_verbosity else []),
         *quantiles,
-        *latency.flags(model),
+        *exporters.flags(model),
         *server.args,
     ]
 
