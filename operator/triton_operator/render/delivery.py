@@ -8,7 +8,7 @@ from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 from triton_repository_check.model import SERVED_AT
 
-from . import expectations, load_models, overrides
+from . import expectations, exporters, load_models, overrides
 from .common import CONTAINER_SECURITY
 from .facts import Facts
 from .sizes import host_resources
@@ -78,6 +78,7 @@ def _container_names(model: TritonModel) -> set[str]:
     ours = {names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK, names.CONTAINER_SERVER}
     spec = model.spec.pod_template.spec
     lists = [spec.get(field) for field in ("containers", "initContainers")]
+    ours |= {exporter.container for exporter in exporters.of(model)}
     return ours | {
         str(item.get("name")) for items in lists if isinstance(items, list) for item in items if isinstance(item, dict)
     }

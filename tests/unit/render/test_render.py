@@ -335,6 +335,16 @@ def test_cluster_autoscaler_may_drain_a_node_with_our_volumes() -> None:
     assert deployment(**own)["spec"]["template"]["metadata"]["annotations"][key] == "tmp"
 
 
+@pytest.mark.parametrize("spec", [
+    {}, {"monitoring": {"latency": {}}},
+    {"monitoring": {"latency": {}}, "podTemplate": {"spec": {"containers": [{"name": "proxy", "image": "p:1"}]}}},
+])  # fmt: skip
+def test_the_check_knows_how_many_containers_share_the_termination_messages(spec: dict[str, Any]) -> None:
+    whole = pod(**spec)
+    (check,) = [c for c in whole["initContainers"] if c["name"] == names.CONTAINER_CHECK]
+    assert f"--containers={len(whole['initContainers']) + len(whole['containers'])}" in check["command"]
+
+
 def test_init_containers_request_no_more_than_the_server() -> None:
     resources = {"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}, "requests": {"cpu": 2}}
     for container in pod(server={"resources": resources})["initContainers"]:
