@@ -8,7 +8,9 @@ import signal
 import threading
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
+
+from metrics_page import serve
 
 from .sampler import Sampler
 
@@ -31,21 +33,13 @@ def main() -> None:
     sampler = Sampler(given.url, given.folder)
     registry = CollectorRegistry()
     registry.register(sampler.histograms)
-    _serve(given.port, registry)
+    serve(given.port, registry)
     while not ended.wait(_STEP_SECONDS):
         try:
             sampler.step()
         except Exception:  # a container that ends makes its pod unready
             sampler.histograms.works = False
             _log.exception("an error of the sampler itself; it continues")
-
-
-def _serve(port: int, registry: CollectorRegistry) -> None:
-    """Serves the metrics page on all addresses of the pod. Its node may have no IPv6."""
-    try:
-        start_http_server(port, addr="::", registry=registry)
-    except OSError:
-        start_http_server(port, registry=registry)
 
 
 if __name__ == "__main__":

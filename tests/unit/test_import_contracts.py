@@ -23,6 +23,7 @@ VIOLATIONS = [
     ("what runs in pods nothing of both", "triton_operator/api/names.py", "kubectl_triton.parsing"),
     ("what runs in pods nothing of both", "answer_comparison/comparer.py", "triton_operator.api.names"),
     ("what runs in pods nothing of both", "latency_sampler/sampler.py", "triton_operator.api.names"),
+    ("what runs in pods nothing of both", "metrics_page/__init__.py", "latency_sampler.series"),
     ("The plugin's commands", "kubectl_triton/status/show.py", "kubectl_triton.top.view"),
     ("The plugin's commands", "kubectl_triton/top/view.py", "kubectl_triton.explain.chart"),
     ("The plugin's commands", "kubectl_triton/a_new_command.py", "kubectl_triton.options"),
