@@ -21,6 +21,6 @@ check generated "$bin/python" hack/generate.py --check
 check reasons "$bin/python" hack/reasons_page.py
 check locks "$bin/python" hack/lock.py --check
 # shellcheck disable=SC2016
-check shells bash -c 'for script; do bash -n "$script" || exit 1; done' - hack/*.sh operator/triton_operator/render/start.sh benchmarks/bare/inside.sh examples/*/*.sh .ci/run
-command -v shellcheck >/dev/null && check shellcheck shellcheck -x hack/*.sh operator/triton_operator/render/start.sh benchmarks/bare/inside.sh examples/*/*.sh .ci/run
+check shells bash -c 'for script; do bash -n "$script" || exit 1; done' - hack/*.sh operator/triton_operator/render/*.sh benchmarks/bare/inside.sh examples/*/*.sh .ci/run
+command -v shellcheck >/dev/null && check shellcheck shellcheck -x hack/*.sh operator/triton_operator/render/*.sh benchmarks/bare/inside.sh examples/*/*.sh .ci/run
 exit $failed

@@ -20,6 +20,11 @@ SERVER = f'namespace="$namespace",container="{names.CONTAINER_SERVER}"'
 JOIN = f"and on (namespace, pod) up{{{MODEL}}}"
 JOINED = " The kubelet's series have no TritonModel label; the query selects the TritonModel's pods by `up`."
 
+CPU_TIME, RESIDENT = "triton_process_cpu_seconds_total", "triton_process_resident_memory_bytes"
+MODELS, OTHERS = f'{{{MODEL},model!=""}}', f'{{{MODEL},model=""}}'
+OWN_OF_MODELS, OWN_OF_OTHERS = f'{{{MODEL},model!="",kind="anonymous"}}', f'{{{MODEL},model="",kind="anonymous"}}'
+PROCESSES = " Needs `spec.monitoring.processes`."
+
 
 def used(series: str, by: str = "pod") -> str:
     """Restricts a series of the kubelet to the pods of the selected TritonModel."""
@@ -112,6 +117,61 @@ DASHBOARD = Dashboard(
                         Query(f"max({limit('memory')})", "limit per server", line="limit"),
                     ),
                     width=8,
+                ),
+            ),
+        ),
+        Row(
+            "Processes",
+            (
+                Panel(
+                    "CPU of each model's processes",
+                    "The rate of `triton_process_cpu_seconds_total`, in cores: of the processes of each Python model, "
+                    "and of tritonserver, in which all other models run; over all servers." + PROCESSES,
+                    "short",
+                    (
+                        Query(f"sum by (model) (rate({CPU_TIME}{MODELS}{RATE}))", "{{model}}"),
+                        Query(f"sum by (process) (rate({CPU_TIME}{OTHERS}{RATE}))", "{{process}}"),
+                    ),
+                    width=8,
+                ),
+                Panel(
+                    "Memory of each model's processes",
+                    "`triton_process_resident_memory_bytes` of the kind `anonymous`, without /dev/shm and files: on "
+                    "the server with the most. A line that only rises is a leak." + PROCESSES,
+                    "bytes",
+                    (
+                        Query(f"max by (model) (sum by (pod, model) ({RESIDENT}{OWN_OF_MODELS}))", "{{model}}"),
+                        Query(f"max by (process) ({RESIDENT}{OWN_OF_OTHERS})", "{{process}}"),
+                    ),
+                    width=8,
+                ),
+                Panel(
+                    "Threads",
+                    "`triton_process_threads`, on the server with the most." + PROCESSES,
+                    "short",
+                    (
+                        Query(f"max by (model) (sum by (pod, model) (triton_process_threads{MODELS}))", "{{model}}"),
+                        Query(f"max by (process) (triton_process_threads{OTHERS})", "{{process}}"),
+                    ),
+                    width=4,
+                ),
+                Panel(
+                    "Starts of processes",
+                    "How often a process of a model started again in the same pod within an hour, by changes of "
+                    "`triton_process_start_time_seconds`: when its model was loaded again, or the server restarted."
+                    + PROCESSES,
+                    "short",
+                    (
+                        Query(
+                            f"sum by (model) (changes(triton_process_start_time_seconds{MODELS}[1h]))",
+                            "{{model}}",
+                        ),
+                        Query(
+                            f"sum by (process) (changes(triton_process_start_time_seconds{OTHERS}[1h]))",
+                            "{{process}}",
+                        ),
+                    ),
+                    width=4,
                 ),
             ),
         ),

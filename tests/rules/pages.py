@@ -85,6 +85,7 @@ class SimulatedTargets:
             "/server/0": lambda: self._server(idle=False),
             "/server/1": lambda: self._server(idle=True),
             **{f"/latency/{i}": self._latency for i in range(len(PODS))},
+            **{f"/processes/{i}": self._processes for i in range(len(PODS))},
             "/kubelet": self._kubelet,
             "/kube-state-metrics": self._kube_state,
             "/operator/0": lambda: self._operator(leads=True),
@@ -137,6 +138,21 @@ class SimulatedTargets:
         registry = CollectorRegistry()
         registry.register(histograms)
         return generate_latest(registry).decode()
+
+    def _processes(self) -> str:
+        """Returns the page of the container that shows processes: a step and tritonserver."""
+        labels = {
+            f'model="{STEPS[0]}",version="1",process="{STEPS[0]}_0_0"': 0.4,
+            'process="tritonserver"': 2.0,
+        }
+        return "".join(
+            f"triton_process_cpu_seconds_total{{{of}}} {cores * self._seconds()}\n"
+            f'triton_process_resident_memory_bytes{{{of},kind="anonymous"}} {2e8 + 1e6 * self._seconds()}\n'
+            f'triton_process_resident_memory_bytes{{{of},kind="shared"}} 4e6\n'
+            f"triton_process_threads{{{of}}} {30 * cores}\n"
+            f"triton_process_start_time_seconds{{{of}}} 1.7e9\n"
+            for of, cores in labels.items()
+        )
 
     def _kubelet(self) -> str:
         used = {
@@ -191,22 +207,25 @@ def scrape_configs(address: str) -> list[Json]:
         target(f"/server/{i}", namespace=NAMESPACE, pod=pod, container=names.CONTAINER_SERVER, tritonmodel=NAME)
         for i, pod in enumerate(PODS)
     ]
-    measured = [
-        target(
-            f"/latency/{i}",
-            namespace=NAMESPACE, pod=pod, container=names.CONTAINER_LATENCY, measured_tritonmodel=NAME,
-        )
-        for i, pod in enumerate(PODS)
-    ]  # fmt: skip
+    exporters = {
+        page: [
+            target(f"/{page}/{i}", namespace=NAMESPACE, pod=pod, container=container, measured_tritonmodel=NAME)
+            for i, pod in enumerate(PODS)
+        ]
+        for page, container in (("latency", names.CONTAINER_LATENCY), ("processes", names.CONTAINER_PROCESSES))
+    }
     operators = [
         target(f"/operator/{i}", namespace="triton-operator", pod=f"triton-operator-{i}", service=JOB) for i in (0, 1)
     ]
     return [
         {"job_name": f"{NAMESPACE}/{NAME}", "static_configs": servers, "metric_relabel_configs": _relabelings(0)},
-        {
-            "job_name": f"{NAMESPACE}/{NAME}/latency", "static_configs": measured,
-            "metric_relabel_configs": _relabelings(1),
-        },
+        *(
+            {
+                "job_name": f"{NAMESPACE}/{NAME}/{page}", "static_configs": targets,
+                "metric_relabel_configs": _relabelings(endpoint),
+            }
+            for endpoint, (page, targets) in enumerate(exporters.items(), 1)
+        ),
         {"job_name": JOB, "honor_labels": True, "static_configs": operators},
         {
             "job_name": "kubelet", "honor_labels": True, "static_configs": [target("/kubelet")],
@@ -222,7 +241,7 @@ def scrape_configs(address: str) -> list[Json]:
 def _relabelings(endpoint: int) -> list[Json]:
     """Returns the relabelings of the PodMonitor of a TritonModel with a GPU."""
     gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
-    subject = gen.model(monitoring={"tokenCounter": TOKENS, "latency": {}}, server=gpu)
+    subject = gen.model(monitoring={"tokenCounter": TOKENS, "latency": {}, "processes": True}, server=gpu)
     rules = pod_monitor(subject, Facts("operator:1", "Copy"))["spec"]["podMetricsEndpoints"][endpoint][
         "metricRelabelings"
     ]

@@ -19,6 +19,7 @@ from support.people import dry_run, refusal
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Facts, render
+from triton_operator.render.exporters import EXPORTERS
 
 LOOSENED = {"pod-template"}
 """Cases whose pod template adds a container without a security context."""
@@ -137,7 +138,7 @@ def test_every_container_of_a_server_is_hardened() -> None:
             assert_hardened(spec)
             own = [c["name"] for c in containers(spec)]
             assert own[:4] == ["tools", "fetch", "check", "triton"]
-            assert set(own[4:]) <= {names.CONTAINER_ANSWERS, names.CONTAINER_LATENCY}
+            assert set(own[4:]) <= {names.CONTAINER_ANSWERS, *(exporter.container for exporter in EXPORTERS)}
             # No token, and no environment variables with other Services.
             assert spec["automountServiceAccountToken"] is False
             assert spec["enableServiceLinks"] is False

@@ -48,11 +48,14 @@ def test_only_the_operator_reads_metrics_where_no_monitoring_may() -> None:
     assert not network(**own).lets(IMPOSTOR, SERVER, 8002)
 
 
-@pytest.mark.parametrize(("spec", "lets"), [({}, False), ({"monitoring": {"latency": {}}}, True)])
-def test_monitoring_reads_the_measured_latency(spec: dict[str, Any], lets: bool) -> None:
-    own = network(networkPolicy={}, **spec)
-    assert own.lets(PROMETHEUS, SERVER, names.LATENCY_PORT) is lets
-    assert not own.lets(CLIENT, SERVER, names.LATENCY_PORT) or own.lets(CLIENT, SERVER, 8002)
+@pytest.mark.parametrize(
+    ("field", "port"), [({"latency": {}}, names.LATENCY_PORT), ({"processes": True}, names.PROCESSES_PORT)]
+)
+def test_monitoring_reads_an_exporter(field: dict[str, Any], port: int) -> None:
+    without, own = network(networkPolicy={}), network(networkPolicy={}, monitoring=field)
+    assert not without.lets(PROMETHEUS, SERVER, port)
+    assert own.lets(PROMETHEUS, SERVER, port)
+    assert not own.lets(CLIENT, SERVER, port) or own.lets(CLIENT, SERVER, 8002)
 
 
 def test_renders_no_policy_and_allows_everything_without_the_field() -> None:

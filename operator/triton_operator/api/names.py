@@ -71,6 +71,10 @@ LATENCY = "latency"
 LATENCY_PORT = 8011
 """The port of CONTAINER_LATENCY, and its name."""
 
+PROCESSES = "processes"
+PROCESSES_PORT = 8012
+"""The port of CONTAINER_PROCESSES, and its name."""
+
 CONTAINER_TOOLS = "tools"
 CONTAINER_FETCH = "fetch"
 CONTAINER_CHECK = "check"
@@ -79,6 +83,8 @@ CONTAINER_ANSWERS = "compare-answers"
 """In the pods of a canary with comparePercent only."""
 CONTAINER_LATENCY = "measure-latency"
 """With spec.monitoring.latency only."""
+CONTAINER_PROCESSES = "show-processes"
+"""With spec.monitoring.processes only."""
 
 NAME_MAX = 54
 """Service names have at most 63 characters, and the headless Service appends `-headless`."""

@@ -446,6 +446,9 @@ class Monitoring(Base):
     """Series of a model that streams its answers, such as a language model."""
     latency: Latency | None = None
     """Measures the times of requests over all servers, with objectives and alerts for them. {} measures only."""
+    processes: bool = False
+    """Shows the CPU, the memory and the threads of tritonserver and of each process of a Python model, e.g. of
+    preprocess and postprocess apart. A container in each pod exposes them. A change replaces the servers."""
 
 
 _ANNOTATIONS = 64 << 10
@@ -725,6 +728,11 @@ class TritonModel(Base):
         """Whether the pods have a container that measures how long requests take."""
         monitoring = self.spec.monitoring
         return monitoring.enabled and monitoring.latency is not None
+
+    @property
+    def shows_processes(self) -> bool:
+        """Whether the pods have a container that exposes what the processes of the server use."""
+        return self.spec.monitoring.enabled and self.spec.monitoring.processes
 
     @property
     def is_explicit(self) -> bool:

@@ -6,12 +6,12 @@ from typing import Any
 
 from triton_operator.api.types import TritonModel
 
-from . import latency
+from . import latency, processes
 from .common import CONTAINER_SECURITY
 from .exporter import Exporter
 from .facts import Facts
 
-EXPORTERS: tuple[Exporter, ...] = (latency.EXPORTER,)
+EXPORTERS: tuple[Exporter, ...] = (latency.EXPORTER, processes.EXPORTER)
 
 
 def of(model: TritonModel) -> list[Exporter]:

@@ -24,7 +24,12 @@ def container(model: TritonModel, facts: Facts) -> dict[str, Any]:
     return {
         "name": names.CONTAINER_SERVER,
         "image": spec.server.image,
-        "command": start.command(model.spec.repair, readiness.path(model), readiness.health_path(model)),
+        "command": start.command(
+            model.spec.repair,
+            readiness.path(model),
+            readiness.health_path(model),
+            processes=model.shows_processes,
+        ),
         "args": arguments(model),
         "env": environment(model),
         "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in names.PORTS.items()],

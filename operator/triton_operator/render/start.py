@@ -20,12 +20,15 @@ READY = "/v2/health/ready"
 """Whether all models are ready."""
 
 
-def command(repair: Literal["Restart", "Report"] = "Restart", ready: str = READY, health: str = "") -> list[str]:
+def command(
+    repair: Literal["Restart", "Report"] = "Restart", ready: str = READY, health: str = "", *, processes: bool = False
+) -> list[str]:
     """Returns the command of the container. Its arguments are the flags of tritonserver.
 
     The static busybox runs in every image, also in one without a shell. `repair`: spec.repair. `ready`: the path of
     Triton's readiness that the readiness probe requests. `health`: the path of the model to which it sends a request.
-    The paths have no character that a shell interprets.
+    The paths have no character that a shell interprets. `processes`: whether it writes what the processes use
+    (processes.sh).
     """
     script = _SCRIPT
     for default, value in (
@@ -34,6 +37,8 @@ def command(repair: Literal["Restart", "Report"] = "Restart", ready: str = READY
         ("health=", f"health={health}"),
     ):
         script = script.replace(f"  {default}\n", f"  {value}\n")
+    if processes:
+        script = script.replace(_WATCH, f"{_PROCESSES}\nshow_processes &\n{_WATCH}")
     return [BUSYBOX, "sh", "-c", script, "tritonserver"]
 
 
@@ -42,4 +47,10 @@ def without_comments(script: str) -> str:
     return "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
 
 
-_SCRIPT = without_comments(resources.files(__package__ or "").joinpath("start.sh").read_text())
+def _read(name: str) -> str:
+    return without_comments(resources.files(__package__ or "").joinpath(name).read_text())
+
+
+_SCRIPT = _read("start.sh")
+_PROCESSES = _read("processes.sh")
+_WATCH = 'watch "$@" &\n'

@@ -95,6 +95,8 @@ PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
                           ["exit code 1: it refuses its arguments: Unexpected argument: tritonserver; correct"]),
     "unknown option": (ended("triton", 1, USAGE), "ServerCrashed",
                        ["it refuses its arguments: it doesn't know one of", "first line of its log"]),
+    "processes out of memory": (injected("show-processes", spec=LIMIT, **KILLED), "OutOfMemory",
+                                ["container show-processes", "remove spec.monitoring.processes"]),
     "latency out of memory": (injected("measure-latency", spec=LIMIT, **KILLED), "OutOfMemory",
                               ["container measure-latency", "remove spec.monitoring.latency"]),
     "dead process": (ended("triton", 1, "a backend process died: /models/a/1/model.py, /models/b/1/model.py\n",

@@ -87,6 +87,14 @@ def test_another_objective_of_latency_restarts_no_server(latency: dict[str, str]
     assert after["spec"]["template"] == live["spec"]["template"]
 
 
+def test_shown_processes_get_the_newer_template(upgraded: dict[str, Any]) -> None:
+    template = deployment_of(NEW, upgraded, monitoring={"processes": True})["spec"]["template"]
+    assert [c["name"] for c in template["spec"]["containers"]] == ["triton", "show-processes"]
+    assert "show_processes" in template["spec"]["containers"][0]["command"][3]
+    live = deployment_of(NEW, upgraded, monitoring={"processes": False})
+    assert live["spec"]["template"] == upgraded["spec"]["template"]
+
+
 @pytest.mark.parametrize("monitoring", [{}, {"enabled": False, "latency": {"p99": "200ms"}}])
 def test_without_measured_latency_there_is_no_container(monitoring: dict[str, Any]) -> None:
     live = deployment_of(OLD, None, **LATENCY)

@@ -336,8 +336,8 @@ def test_cluster_autoscaler_may_drain_a_node_with_our_volumes() -> None:
 
 
 @pytest.mark.parametrize("spec", [
-    {}, {"monitoring": {"latency": {}}},
-    {"monitoring": {"latency": {}}, "podTemplate": {"spec": {"containers": [{"name": "proxy", "image": "p:1"}]}}},
+    {}, {"monitoring": {"latency": {}}}, {"monitoring": {"latency": {}, "processes": True}},
+    {"monitoring": {"processes": True}, "podTemplate": {"spec": {"containers": [{"name": "proxy", "image": "p:1"}]}}},
 ])  # fmt: skip
 def test_the_check_knows_how_many_containers_share_the_termination_messages(spec: dict[str, Any]) -> None:
     whole = pod(**spec)
