@@ -19,7 +19,10 @@ from triton_operator.render import Facts, render
 
 pytestmark = pytest.mark.rules
 
-_SPECS = st.lists(st.tuples(specs.admitted(specs.schema("spec", "monitoring")), specs.TEXT, st.booleans()), max_size=8)
+_MONITORING = specs.admitted(specs.schema("spec", "monitoring")).map(
+    lambda monitoring: specs.lawful({"monitoring": monitoring})["monitoring"]
+)
+_SPECS = st.lists(st.tuples(_MONITORING, specs.TEXT, st.booleans()), max_size=8)
 
 
 def groups(monitoring: dict[str, Any], entrypoint: str, ensemble: bool, number: int = 0) -> list[Any]:
