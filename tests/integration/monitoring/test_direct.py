@@ -108,6 +108,21 @@ class Scene:
         return [n for n, _ in itertools.groupby(replicas)]
 
 
+def wait_until_rest(operator: Operator, server: CountingServer) -> None:
+    """Waits for POLLS polls in which the operator writes nothing. Fails after 60 s.
+
+    A quiet second doesn't show that all has happened: controllers write what follows at their own pace, and the
+    operator writes what it sees of that.
+    """
+
+    def rests() -> bool:
+        writes, polls = operator.writes(), server.polls
+        eventually(lambda: server.polls >= polls + POLLS, 60, lambda: operator.log)
+        return operator.writes() == writes
+
+    eventually(rests, 60, lambda: operator.log)
+
+
 @pytest.fixture
 def scene(own: Api) -> Iterator[Scene]:
     test, process = next(_numbers), os.getpid()
@@ -126,11 +141,7 @@ def test_adds_servers_and_writes_nothing_at_rest(
     with operator_process.running(kubeconfig, tmp_path) as operator:
         server = scene.create(operator)
         server.serve(5)
-        polls = server.polls
-        plane.wait_until_quiet()
-        writes = operator.writes()
-        eventually(lambda: server.polls >= polls + POLLS, 60, lambda: operator.log)
-        assert operator.writes() == writes
+        wait_until_rest(operator, server)
         assert (scene.replicas, scene.floor) == (1, 1)
 
         server.serve(RATE)
@@ -146,10 +157,7 @@ def test_adds_servers_and_writes_nothing_at_rest(
         own = {"namespace": scene.api.namespace, "tritonmodel": gen.NAME}
         assert operator.metric_sum("triton_operator_autoscaling_desired", **own) == 6
 
-        plane.wait_until_quiet()
-        writes, polls = operator.writes(), server.polls
-        eventually(lambda: server.polls >= polls + POLLS, 60, lambda: operator.log)
-        assert operator.writes() == writes
+        wait_until_rest(operator, server)
 
         text = status_text(plane, scene.api)
         assert "scaling: engine Direct, 1 to 12 servers, utilization 0.75" in text
@@ -193,11 +201,7 @@ def test_a_new_leader_continues_where_the_old_one_was_killed(
     with operator_process.running(kubeconfig, tmp_path) as operator:
         scene.decided("ScaledUp", 6)
         server.serve(1)
-        polls = server.polls
-        plane.wait_until_quiet()
-        writes = operator.writes()
-        eventually(lambda: server.polls >= polls + POLLS, 60, lambda: operator.log)
-        assert operator.writes() == writes
+        wait_until_rest(operator, server)
         numbers = scene.numbers()
         assert numbers == sorted(numbers)
         assert scene.floor == scene.replicas == 6
