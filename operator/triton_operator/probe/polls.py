@@ -42,6 +42,7 @@ class Kept(Protocol[_AnswerT_contra, _KnownT_co]):
 class _Target(Generic[_AnswerT, _KnownT]):
     server: RunningServer
     kept: Kept[_AnswerT, _KnownT]
+    polled: bool = False
 
 
 @dataclass(eq=False)
@@ -68,6 +69,7 @@ class Polls(Generic[_SubjectT, _AnswerT, _KnownT]):
     - `read(client, server, subject)`: polls a server. Raises FetchError.
     - `keep(subject)`: returns an object for the answers of one server.
     - `on_poll(key)`: called in that loop after each poll of the servers of `key`.
+    - `on_change(key)`: the same, if what is known of one of them has changed, or it was polled for the first time.
 
     A poll lasts at most PATIENCE_SECONDS. Nothing is kept of a server that doesn't answer in that time. TritonModels
     whose poll takes longer than the interval, or with a server that doesn't answer, are polled in a slow lane, so that
@@ -80,8 +82,10 @@ class Polls(Generic[_SubjectT, _AnswerT, _KnownT]):
         read: Callable[[HttpClient, RunningServer, _SubjectT], Awaitable[_AnswerT]],
         keep: Callable[[_SubjectT], Kept[_AnswerT, _KnownT]],
         on_poll: Callable[[str], None] = lambda _: None,
+        on_change: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._seconds, self._read, self._keep, self._on_poll = seconds, read, keep, on_poll
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._groups: dict[str, _Group[_SubjectT, _AnswerT, _KnownT]] = {}
         self._wake: Callable[[], None] = lambda: None
@@ -110,6 +114,12 @@ class Polls(Generic[_SubjectT, _AnswerT, _KnownT]):
         if not polled:
             self._wake()
         return known
+
+    def is_pending(self, key: str) -> bool:
+        """Returns whether a server of the TritonModel `key` hasn't been polled yet."""
+        with self._lock:
+            group = self._groups.get(key)
+            return group is not None and not all(target.polled for target in group.targets.values())
 
     def forget(self, key: str) -> None:
         """Stops polling the servers of `key`."""
@@ -150,11 +160,18 @@ class Polls(Generic[_SubjectT, _AnswerT, _KnownT]):
             began = loop.time()
             async with (slow if group.slow else fast).place(_namespace(group.key)):
                 started = loop.time()
+                before = self._known(group)
                 answered = await self._poll_once(http, group)
             group.slow = not answered or loop.time() - started > self._seconds
             if not group.removed:
                 self._on_poll(group.key)
+                if self._known(group) != before:
+                    self._on_change(group.key)
             await asyncio.sleep(max(0.0, began + jittered(self._seconds) - loop.time()))
+
+    def _known(self, group: _Group[_SubjectT, _AnswerT, _KnownT]) -> dict[str, tuple[bool, _KnownT]]:
+        with self._lock:
+            return {uid: (target.polled, target.kept.known()) for uid, target in group.targets.items()}
 
     async def _poll_once(self, http: HttpClient, group: _Group[_SubjectT, _AnswerT, _KnownT]) -> bool:
         """Polls each server once; returns whether all answered."""
@@ -175,6 +192,8 @@ class Polls(Generic[_SubjectT, _AnswerT, _KnownT]):
             except Exception:
                 _log.exception("polling %s failed", target.server.pod, extra={"key": group.key})
                 return False
+            finally:
+                target.polled = True
             with self._lock:
                 target.kept.add(at, answer)
             return True
