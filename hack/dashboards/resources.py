@@ -21,6 +21,7 @@ JOIN = f"and on (namespace, pod) up{{{MODEL}}}"
 JOINED = " The kubelet's series have no TritonModel label; the query selects the TritonModel's pods by `up`."
 
 CPU_TIME, RESIDENT = "triton_process_cpu_seconds_total", "triton_process_resident_memory_bytes"
+OF = f"{{{MODEL}}}"
 MODELS, OTHERS = f'{{{MODEL},model!=""}}', f'{{{MODEL},model=""}}'
 OWN_OF_MODELS, OWN_OF_OTHERS = f'{{{MODEL},model!="",kind="anonymous"}}', f'{{{MODEL},model="",kind="anonymous"}}'
 PROCESSES = " Needs `spec.monitoring.processes`."
@@ -154,6 +155,18 @@ DASHBOARD = Dashboard(
                         Query(f"max by (process) (triton_process_threads{OTHERS})", "{{process}}"),
                     ),
                     width=4,
+                ),
+                Panel(
+                    "Memory and its limit",
+                    "`triton_container_memory_used_bytes`, which can't be reclaimed, and the container's limit: of the "
+                    "server with the most. `TritonModelMemoryGrows` fires when it grows steadily towards the limit."
+                    + PROCESSES,
+                    "bytes",
+                    (
+                        Query(f"max(triton_container_memory_used_bytes{OF})", "used"),
+                        Query(f"max(triton_container_memory_limit_bytes{OF})", "limit"),
+                    ),
+                    width=8,
                 ),
                 Panel(
                     "Starts of processes",

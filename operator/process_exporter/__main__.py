@@ -1,4 +1,4 @@
-"""`python -m process_exporter FILE PORT`: runs until it gets SIGTERM."""
+"""`python -m process_exporter FILE PORT METRICS_PORT`: runs until it gets SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -19,7 +19,9 @@ from prometheus_client.registry import Collector
 from metrics_page import serve
 
 from . import series
-from .look import parse
+from .look import Look, parse
+from .models import loaded
+from .server_memory import Models, ServerMemory
 from .usage import Usage
 
 _log = logging.getLogger(__name__)
@@ -30,12 +32,18 @@ _MAX_BYTES = 8 << 20
 
 
 class Exporter(Collector):
-    """The page. `file`: what the start script of the server writes every 15 seconds."""
+    """The page.
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._usage = Usage()
+    - `file`: what the start script of the server writes every 15 seconds.
+    - `models`: returns the models that the server has loaded; None if it doesn't answer.
+    """
+
+    def __init__(self, file: Path, models: Callable[[], Models | None]) -> None:
+        self._file, self._models = file, models
+        self._usage, self._memory = Usage(), ServerMemory()
         self._written = 0
+        # So a time in the future stays the same when the node's clock is set.
+        self._clock = time.time() - time.monotonic()
         self._works: bool | None = None
 
     def step(self) -> None:
@@ -47,6 +55,7 @@ class Exporter(Collector):
             works = False
         if not works:
             self._usage.forget()
+            self._memory = ServerMemory()
         if works != self._works:
             _log.info(
                 "the server shows its processes"
@@ -68,9 +77,13 @@ class Exporter(Collector):
                 look = parse(opened.read(_MAX_BYTES))
                 if look is None:
                     return False
-                self._usage.add(look)
+                self._add(look)
                 self._written = found.st_mtime_ns
         return True
+
+    def _add(self, look: Look) -> None:
+        self._usage.add(look)
+        self._memory.add(time.monotonic() + self._clock, look, self._models())
 
     def collect(self) -> Iterator[Metric]:
         """Returns the metrics of the page."""
@@ -89,7 +102,24 @@ class Exporter(Collector):
             if use.started:
                 started.add_metric(line, use.started)
         yield from (cpu, memory, threads, started)
+        yield from self._of_container()
         yield GaugeMetricFamily(series.WORKS, "Whether the server shows its processes.", value=float(bool(self._works)))
+
+    def _of_container(self) -> Iterator[Metric]:
+        memory, full_time = self._memory.now, self._memory.full_time
+        if memory is None:
+            return
+        yield GaugeMetricFamily(
+            series.MEMORY_USED, "Memory of the server that can't be reclaimed, in bytes.", value=memory.used
+        )
+        if memory.limit is not None:
+            yield GaugeMetricFamily(series.MEMORY_LIMIT, "Its limit.", value=memory.limit)
+        if full_time is not None:
+            yield GaugeMetricFamily(
+                series.MEMORY_FULL,
+                "When it will reach the limit, in seconds since 1970. Only if it grows steadily.",
+                value=full_time,
+            )
 
 
 def main() -> None:
@@ -97,13 +127,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="process_exporter", description="Exposes what a server's processes use.")
     parser.add_argument("file", type=Path, help="what the server's start script writes")
     parser.add_argument("port", type=int, help="port of the metrics page")
+    parser.add_argument("metrics_port", type=int, help="port of Triton's metrics")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     ended = threading.Event()
     # The first process of a container ignores signals that it doesn't handle.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    exporter, registry = Exporter(given.file), CollectorRegistry()
+    exporter, registry = Exporter(given.file, lambda: loaded(given.metrics_port)), CollectorRegistry()
     registry.register(exporter)
     serve(given.port, registry)
     while True:

@@ -1,4 +1,4 @@
-"""Reads what the start script has copied from /proc (render/processes.sh)."""
+"""Reads what the start script has copied from /proc and from its cgroup (render/processes.sh)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ _SERVER = re.compile(rb"server (\d{1,10})\n")
 _BOOTED = re.compile(rb"^/proc/stat:btime (\d{1,15})$", re.MULTILINE)
 _MEMORY = re.compile(rb"^/proc/(\d{1,10})/status:(Rss[A-Za-z]{4,5}):[ \t]*(\d{1,15}) kB$", re.MULTILINE)
 _STAT = re.compile(rb"^/proc/(\d{1,10})/stat:(.*)$", re.MULTILINE)
+_CGROUP = re.compile(rb"^/sys/fs/cgroup/(?:memory/)?memory\.(max|stat):(?:([a-z_]{1,40}) )?(\d{1,19})$", re.MULTILINE)
+_V2 = ("anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "sock")
+"""What can't be reclaimed, in memory.stat of cgroup v2 (Documentation/admin-guide/cgroup-v2.rst of Linux)."""
+_V1 = ("total_rss", "total_shmem")
+"""The same of cgroup v1, which has the kernel's memory elsewhere."""
+_NO_LIMIT = 1 << 60
+"""From this number of bytes on, cgroup v1 means that there is no limit."""
 _COMMAND = re.compile(rb"^==> /proc/(\d{1,10})/cmdline <==$", re.MULTILINE)
 
 
@@ -42,15 +49,30 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """The memory of a server's container in bytes.
+
+    - `used`: what can't be reclaimed: anonymous and shared memory, and with cgroup v2 most of the kernel's. Without
+      files: the kernel drops them from memory before it ends a process.
+    - `limit`: the container's limit; None without one.
+    """
+
+    used: int
+    limit: int | None
+
+
+@dataclass(frozen=True)
 class Look:
     """All processes of a server's container at one moment.
 
     - `server`: the number of tritonserver's process. `booted`: when the node has started, in seconds since 1970.
+    - `memory`: that of the container; None if its cgroup isn't visible.
     """
 
     server: int
     booted: int
     processes: Mapping[int, Process]
+    memory: Memory | None = None
 
 
 def parse(data: bytes) -> Look | None:
@@ -80,7 +102,18 @@ def parse(data: bytes) -> Look | None:
         # The name of a program may have more lines than one.
         stats[int(pid)] = stats.get(int(pid), b"") + line
     found = (_process(pid, text, memory.get(pid, {}), commands.get(pid, ())) for pid, text in stats.items())
-    return Look(int(server[1]), int(booted[1]), {process.pid: process for process in found if process})
+    by_number = {process.pid: process for process in found if process}
+    return Look(int(server[1]), int(booted[1]), by_number, _memory(head))
+
+
+def _memory(head: bytes) -> Memory | None:
+    """Returns the memory of the container, from the files of its cgroup."""
+    numbers = {(name or file).decode(): int(number) for file, name, number in _CGROUP.findall(head)}
+    kinds = _V2 if _V2[0] in numbers else _V1
+    if kinds[0] not in numbers:
+        return None
+    limit = numbers.get("max", numbers.get("hierarchical_memory_limit", _NO_LIMIT))
+    return Memory(sum(numbers.get(kind, 0) for kind in kinds), limit if limit < _NO_LIMIT else None)
 
 
 def _process(pid: int, text: bytes, memory: Mapping[str, int], command: tuple[str, ...]) -> Process | None:

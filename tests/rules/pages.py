@@ -152,6 +152,9 @@ class SimulatedTargets:
             f"triton_process_threads{{{of}}} {30 * cores}\n"
             f"triton_process_start_time_seconds{{{of}}} 1.7e9\n"
             for of, cores in labels.items()
+        ) + (
+            f"triton_container_memory_used_bytes {4.1e8 + 2e6 * self._seconds()}\n"
+            "triton_container_memory_limit_bytes 4e9\n"
         )
 
     def _kubelet(self) -> str:

@@ -15,7 +15,9 @@ import pytest
 
 from model_images.support import Server, docker, serving
 from process_exporter.__main__ import Exporter
-from process_exporter.series import CPU, LABELS, MEMORY, STARTED, THREADS, WORKS
+from process_exporter.models import loaded
+from process_exporter.series import CPU, LABELS, MEMORY, MEMORY_LIMIT, MEMORY_USED, STARTED, THREADS, WORKS
+from process_exporter.server_memory import Models
 from server.python_models import CONFIG, write_repository
 from support.api import eventually
 from triton_operator.render import processes, start
@@ -83,7 +85,10 @@ class Shown:
 
     def __init__(self, server: Server, look: Path) -> None:
         self.server, self.look = server, look
-        self.exporter = Exporter(look)
+        self.exporter = Exporter(look, self.models)
+
+    def models(self) -> Models | None:
+        return loaded(int(self.server.metrics.rpartition(":")[2]))
 
     def read(self, metric: str) -> dict[Of, float]:
         """Returns the samples of a metric on the page."""
@@ -124,7 +129,7 @@ def shown(repository: Path, busybox: Path, folder: Path, *models: str) -> Iterat
     command = start.command(processes=True)
     assert "sleep 15" in command[3]
     command[3] = command[3].replace("sleep 15", "sleep 1")
-    mounts = [f"--volume={busybox}:{BUSYBOX}:ro", f"--volume={folder}:{FOLDER}"]
+    mounts = ["--memory=2g", f"--volume={busybox}:{BUSYBOX}:ro", f"--volume={folder}:{FOLDER}"]
     flags = ["--model-control-mode=explicit", *(f"--load-model={model}" for model in models)]
     with serving(repository, limits=mounts, options=flags, command=command) as server:
         found = Shown(server, folder / "look")
@@ -142,11 +147,16 @@ def test_each_process_has_its_memory_cpu_and_threads(repository: Path, busybox: 
         # one: its process, and the two that model.py has forked; the first of them has ended.
         assert 2 <= found.read(THREADS)[ONE] < found.read(THREADS)[ITSELF]
         cpu, memory = found.cpu, found.read(MEMORY)
+        used = found.read(MEMORY_USED)[Of()]
+        # What all processes have, but files, and what forked ones share.
+        assert 0.7 < used / sum(size for of, size in memory.items() if of.kind != "file") < 1.2
 
         found.infer("busy", 200)
         found.infer("busy", -1_000_000)
         found.step()
         own = {of: (size - memory[of]) / MIB for of, size in found.read(MEMORY).items() if of.kind == "anonymous"}
+        assert 195 < (found.read(MEMORY_USED)[Of()] - used) / MIB < 240
+        assert found.read(MEMORY_LIMIT) == {Of(): 2 << 30}
         # Triton may give the two requests to different instances.
         busy = (BUSY_0, BUSY_1)
         assert 195 < sum(own.pop(of._replace(kind="anonymous")) for of in busy) < 230, own
@@ -211,6 +221,26 @@ def two_instances(wait: int) -> dict[str, object]:
         "backend": "python", "input": [{"name": "IN", **tensor}], "output": [{"name": "OUT", **tensor}],
         "instance_group": [{"kind": "KIND_CPU", "count": 2}], "parameters": {"wait": {"string_value": str(wait)}},
     }  # fmt: skip
+
+
+def test_the_loaded_models_are_those_of_the_metrics(repository: Path, busybox: Path, tmp_path: Path) -> None:
+    with shown(repository, busybox, tmp_path / "looks", "one") as found:
+
+        def names() -> list[bytes]:
+            models = found.models()
+            assert models is not None
+            return sorted(models)
+
+        def of(model: str) -> bytes:
+            return f'nv_inference_request_success{{model="{model}",version="1"}}'.encode()
+
+        assert names() == [of("one")]
+        found.post("/v2/repository/models/busy/load", {})
+        assert names() == [of("busy"), of("one")]
+        found.infer("busy", 1)
+        assert names() == [of("busy"), of("one")]
+        found.post("/v2/repository/models/busy/unload", {})
+        eventually(lambda: names() == [of("one")], 30, names)
 
 
 def test_without_the_server_there_is_no_process(repository: Path, busybox: Path, tmp_path: Path) -> None:

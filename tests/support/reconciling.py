@@ -56,7 +56,7 @@ class Answers:
     """The prober's last answers. `waits`, `outdated`: the arguments of the last `set_waiting`."""
 
     def __init__(self) -> None:
-        self.servers = self.prometheuses = self.loads = self.comparisons = self.changes = self
+        self.servers = self.prometheuses = self.loads = self.comparisons = self.memory = self.changes = self
         self.of_servers, self.of_prometheus = ServerAnswers(), PrometheusAnswer()
         self.waits = self.outdated = False
 
@@ -69,6 +69,9 @@ class Answers:
 
     def set_waiting(self, _: str, *, waits: bool, outdated: bool) -> None:
         self.waits, self.outdated = waits, outdated
+
+    def is_pending(self, _: str) -> bool:
+        return False
 
     def forget(self, key: str) -> None:
         """Does nothing."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +17,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from process_exporter.__main__ import Exporter
-from process_exporter.look import parse
+from process_exporter.look import Memory, parse
+from process_exporter.models import loaded
 from process_exporter.series import LABELS
+from process_exporter.server_memory import ServerMemory
 from process_exporter.usage import OTHER, SERVER, TICKS, Line, Usage
 
 STUB = "/opt/tritonserver/backends/python/triton_python_backend_stub"
 PRE, POST = Line("pre", "1", "pre_0_0"), Line("post", "1", "post_0_0")
 FORKED = 64
+MODELS = frozenset({b'nv_inference_request_success{model="pre",version="1"}'})
+MIB = 1 << 20
 
 
 def stub(instance: str, path: str = "/models/pre/1/model.py", program: str = STUB) -> tuple[str, ...]:
@@ -47,10 +55,11 @@ class Process:
 class Container:
     """Writes looks as the start script does."""
 
+    cgroup: Sequence[str] = ()
     processes: list[Process] = field(default_factory=lambda: [Process(1, 0, ("tritonserver",), threads=30)])
 
     def look(self) -> bytes:
-        lines = [b"server 1", b"/proc/stat:btime 1700000000"]
+        lines = [b"server 1", b"/proc/stat:btime 1700000000", *(line.encode() for line in self.cgroup)]
         for p in self.processes:
             if p.memory is not None:
                 for kind, size in (("Anon", p.memory), ("File", 7), ("Shmem", 3)):
@@ -199,7 +208,10 @@ def test_a_server_that_restarts_continues(usage: Usage, container: Container) ->
     container[20].cpu, container[1].cpu = 107, 9
     see(usage, container)
     again = Container(
-        [Process(1, 0, ("tritonserver",), cpu=1, start=8000), Process(20, 1, stub("pre_0_0"), cpu=2, start=8100)]
+        processes=[
+            Process(1, 0, ("tritonserver",), cpu=1, start=8000),
+            Process(20, 1, stub("pre_0_0"), cpu=2, start=8100),
+        ]
     )
     assert cpu(usage, again) == {SERVER: 10, PRE: 9}
     assert usage.lines[SERVER].started == 1700000080
@@ -271,6 +283,163 @@ def test_something_else_is_no_look(data: bytes) -> None:
     assert parse(data) is None
 
 
+V2 = ["/sys/fs/cgroup/memory.max:1073741824", *(f"/sys/fs/cgroup/memory.stat:{line}" for line in (
+    "anon 300", "file 9", "kernel_stack 20", "slab_reclaimable 7", "slab_unreclaimable 5", "shmem 4000",
+    "anon_thp 100", "inactive_anon 77",
+))]  # fmt: skip
+V1 = [f"/sys/fs/cgroup/memory/memory.stat:{line}" for line in (
+    "cache 4009", "rss 300", "rss_huge 0", "shmem 4000", "hierarchical_memory_limit 1073741824", "total_cache 4009",
+    "total_rss 310", "total_shmem 4010",
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cgroup", "memory"), [
+    (V2, Memory(4325, 1 << 30)),
+    (["/sys/fs/cgroup/memory.max:max", *V2[1:]], Memory(4325, None)),
+    (V1, Memory(4320, 1 << 30)),
+    ([line.replace("1073741824", "9223372036854771712") for line in V1], Memory(4320, None)),
+    (V2[:1], None),
+    ((), None),
+])  # fmt: skip
+def test_the_memory_of_the_container(container: Container, cgroup: list[str], memory: Memory | None) -> None:
+    container.cgroup = cgroup
+    look = parse(container.look())
+    assert look
+    assert look.memory == memory
+
+
+@pytest.mark.parametrize("name", [b"x\n/sys/fs/cgroup/memory.max:5", b"x\n/sys/fs/cgroup/memory.stat:anon 5"])
+def test_a_process_says_nothing_of_the_container(container: Container, name: bytes) -> None:
+    container.cgroup = V2
+    container.add(Process(20, 1, ("x", name.decode()), name=name))
+    look = parse(container.look())
+    assert look
+    assert look.memory == Memory(4325, 1 << 30)
+
+
+@dataclass
+class Grown:
+    """A server of 1 GiB whose memory grows evenly by 100 MiB a minute."""
+
+    container: Container
+    memory: ServerMemory = field(default_factory=ServerMemory)
+    at: int = 0
+
+    def look(self, minutes: float, models: frozenset[bytes] | None = MODELS) -> float | None:
+        """Returns what is said after looks for this number of minutes."""
+        for _ in range(round(minutes * 4)):
+            self.at += 15
+            stat = f"/sys/fs/cgroup/memory.stat:anon {round((300 + 100 * self.at / 60) * MIB)}"
+            self.container.cgroup = [f"/sys/fs/cgroup/memory.max:{1 << 30}", stat]
+            look = parse(self.container.look())
+            assert look
+            self.memory.add(self.at, look, models)
+        return self.memory.full_time
+
+
+def test_a_server_is_observed_from_the_load_of_its_models_on(container: Container) -> None:
+    loading = Grown(container)
+    assert loading.look(7, None) is None
+    assert loading.look(0.25) is None
+    ready = Grown(container)
+    ready.look(7)
+    assert ready.memory.full_time == pytest.approx(60 * (1024 - 300) / 100, rel=0.1)
+
+
+@pytest.mark.parametrize("change", ["models", "server"])
+def test_another_model_or_server_begins_anew(container: Container, change: str) -> None:
+    grown = Grown(container)
+    assert grown.look(6.5)
+    if change == "server":
+        container[1].start = 9999
+        assert grown.look(0.25, None) is None
+        assert grown.look(0.25) is None
+    else:
+        assert grown.look(0.25, frozenset()) is None
+
+
+def test_a_server_that_does_not_answer_for_a_while_is_still_observed(container: Container) -> None:
+    grown = Grown(container)
+    grown.look(3)
+    assert grown.look(3.5, None)
+
+
+def test_without_a_limit_there_is_no_forecast(container: Container) -> None:
+    grown = Grown(container)
+    assert grown.look(6.5)
+    container.cgroup = [V2[1]]
+    look = parse(container.look())
+    assert look
+    grown.memory.add(grown.at, look, MODELS)
+    assert grown.memory.full_time is None
+    assert grown.memory.now == Memory(300, None)
+
+
+PAGE = b"""# HELP nv_inference_request_success x
+nv_inference_request_success{model="a b",version="1"} 3
+nv_inference_request_failure{model="c",version="1"} 3
+nv_inference_request_success{model="b\\"} 1",version="2"} 0
+"""
+
+
+@contextmanager
+def server(*parts: bytes, seconds: float = 0) -> Iterator[int]:
+    """Gives the port of a server that sends these parts, with so much time between them, to one client."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                client, _ = listening.accept()
+                with client:
+                    client.recv(1000)
+                    for part in parts:
+                        client.sendall(part)
+                        time.sleep(seconds)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join(60)
+
+
+OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+
+
+def test_the_models_are_those_of_the_page() -> None:
+    with server(OK, PAGE) as port:
+        found = loaded(port)
+    assert found == {
+        b'nv_inference_request_success{model="a b",version="1"}',
+        b'nv_inference_request_success{model="b\\"} 1",version="2"}',
+    }
+    with server(OK) as port:
+        assert loaded(port) == frozenset()
+
+
+@pytest.mark.parametrize("answer", [
+    b"", b"\n" * 70_000, b"HTTP/1.1 404 Not Found\r\n\r\n" + PAGE, b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n" + PAGE, b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n" * 200,
+])  # fmt: skip
+def test_another_answer_says_nothing_of_the_models(answer: bytes) -> None:
+    with server(answer) as port:
+        assert loaded(port) is None
+
+
+def test_a_closed_port_says_nothing_of_the_models() -> None:
+    with server() as port:
+        loaded(port)
+    assert loaded(port) is None
+
+
+def test_an_answer_has_a_limit_of_time_and_size() -> None:
+    with server(OK, *[b"x"] * 40, seconds=0.2) as port:
+        began = time.monotonic()
+        assert loaded(port) is None
+        assert time.monotonic() - began < 6
+    with server(OK, *[b"x" * MIB] * 20) as port:
+        assert loaded(port) is None
+
+
 def page(exporter: Exporter) -> dict[tuple[str, ...], float]:
     """Returns the samples of the page by their name and labels."""
     registry = CollectorRegistry()
@@ -294,7 +463,8 @@ def write(file: Path, data: bytes, age: float = 0) -> None:
 
 def test_the_page_has_the_newest_look(container: Container, tmp_path: Path) -> None:
     container.add(Process(20, 1, stub('a"\\b_0_0', "/tmp/x")))
-    exporter = Exporter(tmp_path / "look")
+    container.cgroup = V2
+    exporter = Exporter(tmp_path / "look", lambda: MODELS)
     exporter.step()
     assert page(exporter) == {WORKS: 0}
     write(tmp_path / "look", container.look(), age=10)
@@ -309,11 +479,14 @@ def test_the_page_has_the_newest_look(container: Container, tmp_path: Path) -> N
     assert found["triton_process_resident_memory_bytes", *labels, "anonymous"] == 1000 << 10
     assert found["triton_process_threads", "", "", "tritonserver"] == 30
     assert found["triton_process_start_time_seconds", "", "", "tritonserver"] == 1700000010
+    assert found["triton_container_memory_used_bytes",] == 4325
+    assert found["triton_container_memory_limit_bytes",] == 1 << 30
+    assert not [name for name, *_ in found if name.endswith("full_time_seconds")]
 
 
 @pytest.mark.parametrize("what", ["old", "cut", "link", "pipe", "folder", "gone"])
 def test_without_a_look_the_page_has_no_process(container: Container, tmp_path: Path, what: str) -> None:
-    file, exporter = tmp_path / "look", Exporter(tmp_path / "look")
+    file, exporter = tmp_path / "look", Exporter(tmp_path / "look", lambda: MODELS)
     write(file, container.look())
     exporter.step()
     assert page(exporter)[WORKS] == 1

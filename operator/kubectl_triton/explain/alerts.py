@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 
+from process_exporter.series import MEMORY_LIMIT, MEMORY_USED
 from triton_operator.api import names
 from triton_operator.api.thresholds import MAX_QPS, MAX_QPS_PEAK, MAX_TPS, ThresholdKey
 from triton_operator.status.threshold_live import THRESHOLD_INVALID
@@ -55,6 +56,9 @@ def panel(firing: Firing, namespace: str, name: str) -> Panel:
         kind = json.dumps(label(firing, "kind"))
         slow, timed = (f"tritonmodel:requests_{how}:rate5m{{{of},kind={kind}}}" for how in ("slow", "timed"))
         return Panel("requests slower than the objective", "%", f"100 * {slow} / ({timed} > 0)")
+    if alert == "TritonModelMemoryGrows":
+        used, limit = (f"max by (tritonmodel) ({name}{{{of}}}) / 2^20" for name in (MEMORY_USED, MEMORY_LIMIT))
+        return Panel("memory that can't be freed", "MiB", used, limit, "limit")
     if alert in ("TritonModelQueueDuration", "TritonModelServerHangs"):
         return Panel("time in the queue", "ms", f"1000 * tritonmodel:queue_duration_seconds:avg1m{{{of}}}")
     if alert == "TritonModelAtMaxReplicas":
@@ -127,6 +131,9 @@ def commands(firing: Firing, namespace: str, name: str, peak: float | None, most
         return [status, log]
     if alert == "TritonModelGPUNotUsed":
         return [status, f"kubectl logs deploy/{name} {at} -c triton | grep -i cuda"]
+    if alert == "TritonModelMemoryGrows":
+        patch = '{"spec":{"rollout":{"restartedAt":"\'$(date -u +%FT%TZ)\'"}}}'
+        return [status, f"kubectl patch tm {name} {at} --type merge -p '{patch}'"]
     if alert in ("TritonModelNotServing", "TritonModelServerRestarts"):
         return [status, f"{log} --previous"]
     return [status, f"kubectl describe tm {name} {at}"]

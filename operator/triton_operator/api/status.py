@@ -197,7 +197,8 @@ class CanaryStatus(Base):
 
 SERVER_FAILS, SERVER_HANGS = "ServerFails", "ServerHangs"
 GPU_NOT_USED = "GPUNotUsed"
-SERVER_FAULTS = frozenset({SERVER_FAILS, SERVER_HANGS, GPU_NOT_USED})
+MEMORY_GROWS = "MemoryGrows"
+SERVER_FAULTS = frozenset({SERVER_FAILS, SERVER_HANGS, GPU_NOT_USED, MEMORY_GROWS})
 """Reasons of Ready that are a problem although it is True: clients alone must not make it False."""
 MAX_EVICTIONS = 5
 """Maximum number of evictions of a TritonModel's servers in a day."""

@@ -79,6 +79,11 @@ class Pod:
         return self.is_alive and bool(self.container(names.CONTAINER_SERVER).get("started"))
 
     @property
+    def shows_processes(self) -> bool:
+        """Whether it has the container that shows what the processes of its server use."""
+        return bool(self.container(names.CONTAINER_PROCESSES))
+
+    @property
     def stopped_answering(self) -> datetime | None:
         """When a server that was ready since its start stopped being so; None if it is ready, or never was.
 

@@ -17,6 +17,7 @@ from .credentials import Headers
 from .fetch import HttpClient
 from .load_times import load_times
 from .loads import load_probes
+from .memory import memory_probes
 from .placement import runs_on_cpu
 from .prometheus_probes import PrometheusProbes
 from .readiness import says_not_ready
@@ -50,6 +51,7 @@ class Prober:
     ) -> None:
         self.loads = load_probes(on_change)
         self.comparisons = comparison_probes()
+        self.memory = memory_probes(on_change)
         self.servers = ServerProbes(
             on_change,
             on_answer=lambda answered: on_answer("server", answered),
@@ -73,11 +75,19 @@ class Prober:
         self.servers.forget(key)
         self.loads.forget(key)
         self.comparisons.forget(key)
+        self.memory.forget(key)
         self.changes.forget(key)
         self.prometheuses.forget(key)
 
     async def _main(self) -> None:
-        parts = (self.servers.run, self.loads.run, self.comparisons.run, self.changes.run, self.prometheuses.run)
+        parts = (
+            self.servers.run,
+            self.loads.run,
+            self.comparisons.run,
+            self.memory.run,
+            self.changes.run,
+            self.prometheuses.run,
+        )
         http = HttpClient()
         await asyncio.gather(*(_supervised(run, http) for run in parts))
 

@@ -20,6 +20,7 @@ class Exporter:
     - `resources`: requests and limits, so that pods keep the QoS class that the server's resources give them.
     - `volume`, `folder`, `size`: the volume that both containers have, where it is mounted, and its maximum size. It is
       in memory: a full one takes no more files, while Kubernetes evicts a pod whose folder on disk is too large.
+    - `read_by_operator`: whether the operator reads its page, too.
     - `flags`: those of tritonserver that it needs.
     - `without`: how to do without it, as the end of a sentence.
     """
@@ -37,3 +38,4 @@ class Exporter:
     size: str
     flags: tuple[str, ...]
     without: str
+    read_by_operator: bool = False

@@ -39,11 +39,13 @@ def network_policies(model: TritonModel, facts: Facts) -> list[dict[str, Any]]:
     own = {"podSelector": {"matchLabels": names.selector(model.name)}}
     # The Gateway sends copies to the container that compares answers, and this sends them to the servers.
     answers = [names.ANSWERS] if model.compares else []
-    scraped = ["metrics", *(exporter.port_name for exporter in exporters.of(model))]
+    exported = exporters.of(model)
+    scraped = ["metrics", *(exporter.port_name for exporter in exported)]
+    read = [*answers, *(exporter.port_name for exporter in exported if exporter.read_by_operator)]
     ingress = [
         (_peers(policy.clients, _SAME_NAMESPACE), ["http", "grpc", *answers]),
         (_peers(policy.monitoring, _ANY_NAMESPACE), scraped),
-        ([operator], [*operator_ports(model), *answers]),
+        ([operator], [*operator_ports(model), *read]),
         *(([own], ["http"]) for _ in answers),
     ]
     spec = {

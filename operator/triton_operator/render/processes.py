@@ -19,7 +19,13 @@ EXPORTER = Exporter(
     port_name=names.PROCESSES,
     port=names.PROCESSES_PORT,
     series=series.ALL,
-    command=("python", "-m", "process_exporter", f"{_FOLDER}/look", str(names.PROCESSES_PORT)),
+    command=(
+        "python",
+        "-m",
+        "process_exporter",
+        f"{_FOLDER}/look",
+        *map(str, (names.PROCESSES_PORT, names.PORTS["metrics"])),
+    ),
     resources={"cpu": "50m", "memory": "64Mi"},
     volume="process-looks",
     folder=_FOLDER,
@@ -27,4 +33,5 @@ EXPORTER = Exporter(
     size="4Mi",
     flags=(),
     without="show no processes (remove spec.monitoring.processes)",
+    read_by_operator=True,
 )

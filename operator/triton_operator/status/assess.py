@@ -8,6 +8,7 @@ from triton_operator.api import names
 from triton_operator.api.status import (
     MAX_EVICTIONS,
     PROGRESSING,
+    READY,
     THRESHOLD_LIVE,
     CalibrationStatus,
     ImageStatus,
@@ -76,15 +77,14 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     limits = thresholds.states(snapshot.requested, before.thresholds, now)
     accepted = routed(snapshot, decision, writes)
     judged = memory.canary
-    live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
+    live, said = (next((c for c in before.conditions if c.type == kind), None) for kind in (THRESHOLD_LIVE, READY))
+    # A write that is refused is seldom why the servers that are there don't answer.
+    answers = ready_condition(serving, entrypoint, answering, pods_problem(serving, newest, now) or _refusal(writes))
+    able = faults.with_faults(answers, snapshot.answer, ready, snapshot.servers.on_cpu, snapshot.full_times or {})
+    if snapshot.full_times is None:
+        able = faults.with_last_growth(able, said, ready)
     conditions = [
-        # A write that is refused is seldom why the servers that are there don't answer.
-        faults.with_faults(
-            ready_condition(serving, entrypoint, answering, pods_problem(serving, newest, now) or _refusal(writes)),
-            snapshot.answer,
-            ready,
-            snapshot.servers.on_cpu,
-        ),
+        able,
         progressing(snapshot, decision, memory.rollout, current, ready, problem),
         models_loaded(model, models, problem, snapshot.servers, ready),
         threshold_live(snapshot, facts, limits, live, now),

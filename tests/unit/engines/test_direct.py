@@ -53,7 +53,7 @@ class World:
         self.tracked: tuple[set[str], Subject] | None = None
         self._samples: tuple[Sample, ...] = ()
         self.loads = self
-        self.servers = self.prometheuses = self.comparisons = self.changes = Answers()
+        self.servers = self.prometheuses = self.comparisons = self.memory = self.changes = Answers()
         itself: Any = self
         self.scaler = Scaler(itself, self.count)
 

@@ -136,7 +136,7 @@ def test_only_fallback_rules_contain_thresholds() -> None:
     assert [r["record"] for r in with_values] == [FALLBACK]
 
 
-EVERYTHING = {"tokenCounter": "tokens_total", "latency": {"p50": "20ms", "p99": "200ms"}}
+EVERYTHING = {"tokenCounter": "tokens_total", "latency": {"p50": "20ms", "p99": "200ms"}, "processes": True}
 
 
 def test_latency_without_an_objective_has_no_alert_about_one() -> None:
@@ -167,7 +167,7 @@ def test_every_alert_has_a_summary_and_a_description() -> None:
         "ThresholdDisagreement", "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing",
         "ServersMissing",
         "ServerRestarts", "RequestsNotCounted", "ServerFails", "ServerHangs", "AtMaxQps", "LatencyBudgetBurn",
-        "LatencyNotMeasured",
+        "LatencyNotMeasured", "MemoryGrows",
     }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from support import gen
@@ -41,7 +43,7 @@ CASES: dict[str, tuple[tuple[ServerFault, ...], str, list[str]]] = {
 
 @pytest.mark.parametrize(("failing", "reason", "texts"), CASES.values(), ids=CASES.keys())
 def test_names_servers_that_answer_nothing(failing: tuple[ServerFault, ...], reason: str, texts: list[str]) -> None:
-    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=failing), PODS, {})
+    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=failing), PODS, {}, {})
     assert (ready.status, ready.reason) == ("True", reason), "clients alone never make it False"
     for text in texts:
         assert text in ready.message
@@ -55,11 +57,11 @@ def test_names_servers_that_answer_nothing(failing: tuple[ServerFault, ...], rea
     "answer", [None, PrometheusAnswer(), PrometheusAnswer(error="no answer"), PrometheusAnswer(faults=(fails("gone"),))]
 )
 def test_stays_as_it_is_without_a_fault_of_a_ready_server(answer: PrometheusAnswer | None) -> None:
-    assert faults.with_faults(ANSWERS, answer, PODS, {}) == ANSWERS
+    assert faults.with_faults(ANSWERS, answer, PODS, {}, {}) == ANSWERS
 
 
 def test_the_only_server_is_not_compared_with_others() -> None:
-    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=(fails("a"),)), PODS[:1], {})
+    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=(fails("a"),)), PODS[:1], {}, {})
     assert "on the server a every request to the model step fails: see its log" in ready.message
 
 
@@ -79,7 +81,7 @@ ONE_GPU = {"nvidia.com/gpu": "1"}
     ],
 )
 def test_names_a_server_that_does_not_use_its_gpu(limits: dict[str, str], asks: str) -> None:
-    ready = faults.with_faults(ANSWERS, None, [with_gpu("a", limits)], {"a": "net"})
+    ready = faults.with_faults(ANSWERS, None, [with_gpu("a", limits)], {"a": "net"}, {})
     assert (ready.status, ready.reason) == ("True", "GPUNotUsed")
     assert f"a answers; the server a has {asks} by the limits, but Triton sees no GPU" in ready.message
     assert "runs net on the CPU" in ready.message
@@ -90,16 +92,57 @@ def test_names_a_server_that_does_not_use_its_gpu(limits: dict[str, str], asks: 
 
 @pytest.mark.parametrize("limits", [{}, {"amd.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"nvidia.com/hostdev": "1"}])
 def test_says_nothing_of_servers_without_a_gpu_of_nvidia(limits: dict[str, str]) -> None:
-    assert faults.with_faults(ANSWERS, None, [with_gpu("a", limits)], {"a": "net", "gone": "net"}) == ANSWERS
+    assert faults.with_faults(ANSWERS, None, [with_gpu("a", limits)], {"a": "net", "gone": "net"}, {}) == ANSWERS
 
 
 def test_counts_the_servers_that_do_not_use_their_gpus() -> None:
     pods = [with_gpu(name, ONE_GPU) for name in "abcdef"]
-    ready = faults.with_faults(ANSWERS, None, pods, dict.fromkeys("bcdef", "net"))
+    ready = faults.with_faults(ANSWERS, None, pods, dict.fromkeys("bcdef", "net"), {})
     assert "the servers b, c, d and 2 more have 1 nvidia.com/gpu" in ready.message
 
 
 def test_a_server_that_answers_nothing_is_worse_than_one_on_the_cpu() -> None:
-    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=(fails("a"),)), [with_gpu("a", ONE_GPU)], {"a": "net"})
+    ready = faults.with_faults(
+        ANSWERS, PrometheusAnswer(faults=(fails("a"),)), [with_gpu("a", ONE_GPU)], {"a": "net"}, {}
+    )
     assert ready.reason == "ServerFails"
     assert "runs net on the CPU" in ready.message
+
+
+def at(minute: int) -> datetime:
+    return datetime(2026, 12, 1, 14, minute, tzinfo=UTC)
+
+
+def test_names_the_servers_whose_memory_grows_with_their_times() -> None:
+    ready = faults.with_faults(ANSWERS, None, PODS, {}, {"b": at(20), "a": at(45), "gone": at(1)})
+    assert (ready.status, ready.reason) == ("True", "MemoryGrows")
+    assert ready.message.startswith("a answers; memory grows steadily and reaches the limit, at which the kernel ends")
+    assert ": b at about 2026-12-01 14:20 UTC, a at about 2026-12-01 14:45 UTC. The dashboard" in ready.message
+    [transition] = transitions([ANSWERS], [ready])
+    assert (transition.kind, transition.reason) == ("Warning", "MemoryGrows")
+
+
+def test_says_nothing_of_the_memory_of_servers_that_are_gone() -> None:
+    assert faults.with_faults(ANSWERS, None, PODS, {}, {"gone": at(1)}) == ANSWERS
+
+
+def test_counts_the_servers_whose_memory_grows() -> None:
+    pods = [Pod(gen.pod(name=name)) for name in "abcde"]
+    ready = faults.with_faults(ANSWERS, None, pods, {}, dict.fromkeys("abcde", at(20)))
+    assert "c at about 2026-12-01 14:20 UTC and 2 more later. " in ready.message
+
+
+def test_a_server_that_fails_is_more_urgent_than_one_that_grows() -> None:
+    ready = faults.with_faults(ANSWERS, PrometheusAnswer(faults=(hangs("a"),)), PODS, {}, {"b": at(20)})
+    assert ready.reason == "ServerHangs"
+    assert "b at about 2026-12-01 14:20 UTC" in ready.message
+
+
+def test_growth_stays_until_a_restarted_operator_knows_the_memory() -> None:
+    grows = faults.with_faults(ANSWERS, None, PODS, {}, {"b": at(20)})
+    assert faults.with_last_growth(ANSWERS, grows, PODS) == grows
+    assert faults.with_last_growth(ANSWERS, ANSWERS, PODS) == ANSWERS
+    assert faults.with_last_growth(ANSWERS, None, PODS) == ANSWERS
+    assert faults.with_last_growth(ANSWERS, grows, PODS[:1]) == ANSWERS, "of servers that are gone"
+    for other in (condition(READY, "False", "NotServing", "m"), condition(READY, "True", "ServerFails", "m")):
+        assert faults.with_last_growth(other, grows, PODS) == other

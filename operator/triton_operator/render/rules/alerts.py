@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from latency_sampler.series import WORKS
+from process_exporter.series import MEMORY_FULL
 from triton_operator.api import names, thresholds
 from triton_operator.api.series import CANCELED, DESIRED
 from triton_operator.api.types import ALERTS_OWN_LABELS, LatencyObjective
@@ -146,6 +147,7 @@ def slow_alerts(subject: Subject) -> list[Rule]:
         *_error_budget_burn(subject),
         *_latency_budget_burn(subject),
         *([_latency_not_measured(subject)] if subject.monitoring.latency else []),
+        *([_memory_grows(subject)] if subject.monitoring.processes else []),
     ]
     return [_labelled(subject, rule) for rule in rules]
 
@@ -585,6 +587,25 @@ def _latency_not_measured(subject: Subject) -> Rule:
         f"The latency of {_plural('one server', 'servers')} of {_WHO} isn't measured",
         "Their requests are missing in the latency, its objectives and their alerts. Read the log of the container "
         f"`{names.CONTAINER_LATENCY}`. Can Prometheus reach its port {names.LATENCY_PORT} (NetworkPolicy)?",
+    )  # fmt: skip
+
+
+def _memory_grows(subject: Subject) -> Rule:
+    """Returns the alert. Its value is when the first server reaches its limit; process_exporter/growth.py finds it."""
+    full = subject.scope.pick(MEMORY_FULL)
+    first = f"min by ({PER_MODEL}) ({full})"
+    of_each = quote(f"sort(min by (pod) ({full}))")
+    each = (
+        f"{{{{ range query {of_each} }}}}{{{{ .Labels.pod }}}} at {{{{ .Value | humanizeTimestamp }}}}; {{{{ end }}}}"
+    )
+    return _alert(
+        "TritonModelMemoryGrows", "warning", "1m", first,
+        f"The memory of a server of {_WHO} grows steadily, and reaches its limit at about "
+        "{{ $value | humanizeTimestamp }}",
+        f"Then the kernel ends one of its processes, and its requests fail. By server: {each}"
+        "The dashboard Triton / Resources shows which process grows. To start new servers before, change "
+        "spec.rollout.restartedAt. To have more time, raise spec.server.resources.limits.memory.",
+        keep="2m",
     )  # fmt: skip
 
 
