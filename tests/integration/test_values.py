@@ -160,6 +160,8 @@ RULES = [
                    f"{{namespaceSelector: {SELECTOR}}}")),
     spec("networkPolicy: {egress: [{ports: [{port: web, endPort: 9}]}]}"),
     spec("route: {gateway: {name: a}, hostnames: [a.example.com], grpc: {}}"),
+    spec("memoryGrowth: Replace"),
+    spec("memoryGrowth: Replace\n  monitoring: {enabled: false, processes: true}"),
     spec("canary: {weight: 5}"),
     spec("canary: {modelImage: {reference: r}, weight: 5, steps: [1, 5]}"),
     spec("canary: {modelImage: {reference: r}, weight: 60}"),

@@ -72,7 +72,7 @@ def seen(
     )  # fmt: skip
     defaults: Object = {
         "raw": {}, "requested": thresholds.Thresholds({}), "lost": frozenset(), "unreadable": {}, "installed": None,
-        "answer": None, "histories": None, "comparisons": {}, "full_times": {}, "changes": {},
+        "answer": None, "histories": None, "comparisons": {}, "growing": {}, "changes": {},
         "time": datetime(2026, 1, 1, tzinfo=UTC),
     }  # fmt: skip
     there = Snapshot(

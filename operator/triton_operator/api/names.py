@@ -56,6 +56,8 @@ ANNOTATION_CALIBRATION = f"{GROUP}/calibration"
 """On the TritonModel: the last result of `kubectl triton calibrate` that was applied, as JSON."""
 CALIBRATION_MAX = 4096
 """Maximum number of characters of that annotation."""
+ANNOTATION_MEMORY = f"{GROUP}/replaced-before-memory-limit"
+"""On pods: when the servers were last replaced because of spec.memoryGrowth, and for which of them."""
 ANNOTATION_REPLACED = f"{GROUP}/replaced-for"
 """On pods: the hash of the models of spec.server.loadModels for which the servers were replaced, because one of them
 stayed loading."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
@@ -26,6 +27,18 @@ UNLOADED = "unloaded"
 """Triton's reason for a model that was unloaded through its API."""
 Uncounted = tuple[tuple[str, str], ...]
 """Models that answer requests without Triton counting them, each with the evidence."""
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """The memory of a server that grows steadily.
+
+    - `full`: when it will reach the limit, at the present pace.
+    - `nearly_full`: whether 90 % of the limit is used.
+    """
+
+    full: datetime
+    nearly_full: bool = False
 
 
 LoadTimes = Mapping[tuple[str, str], float]

@@ -205,20 +205,22 @@ MAX_EVICTIONS = 5
 MAX_DECOUPLED = 20
 """Maximum number of models in the field decoupled."""
 HEALTH_REQUEST_FAILED = "HealthRequestFailed"
+MEMORY_GREW = "MemoryGrew"
 
 
 class RepairStatus(Base):
-    """A restart or an eviction of a server that couldn't answer."""
+    """A restart, an eviction or a replacement of a server."""
 
     reason: Text
     """BackendDied: the process of a Python model died, and the server restarted. HealthRequestFailed: the server
-    stopped answering spec.healthRequest, and was evicted."""
+    stopped answering spec.healthRequest, and was evicted. MemoryGrew: its memory would have reached the limit, so all
+    servers were replaced (spec.memoryGrowth)."""
     server: Text
     """The pod."""
     message: Text
     """What had failed, as a sentence."""
     time: Timestamp
-    """When the server ended, or was evicted."""
+    """When the server ended, was evicted, or began to be replaced."""
 
 
 class TritonModelStatus(Base):
@@ -253,7 +255,7 @@ class TritonModelStatus(Base):
     calibration: CalibrationStatus | None = None
     """What one server handles, as measured."""
     last_repair: RepairStatus | None = None
-    """The last repair because of spec.repair."""
+    """The last repair because of spec.repair or spec.memoryGrowth."""
     evictions: Annotated[list[Timestamp], Field(max_length=MAX_EVICTIONS)] = []
     """When servers were evicted because of spec.repair, the first one first: the last ones only."""
     image: ImageStatus | None = None

@@ -625,6 +625,11 @@ class TritonModelSpec(Base):
             "monitoring.latency needs Triton's traces without a key: remove trace from --http-restricted-api",
         ),
         rule(
+            "self.memoryGrowth != 'Replace' || (self.monitoring.enabled && self.monitoring.processes)",
+            "memoryGrowth: Replace needs to see the memory of the servers: set monitoring.processes to true, or "
+            "memoryGrowth to Report",
+        ),
+        rule(
             f"!has(self.canary) || has(self.route) || self.canary.weight <= {MAX_BY_SERVERS}",
             f"without spec.route, the canary's share comes from its number of servers: set canary.weight to at most "
             f"{MAX_BY_SERVERS}, or add spec.route",
@@ -680,6 +685,13 @@ class TritonModelSpec(Base):
     models get requests until then. And it is evicted half a minute after it has stopped answering spec.healthRequest,
     if another one answers it, and the only one after the time of a start; at most five a day, with pauses that grow.
     status.lastRepair says why. Report: the condition Ready and the log say it, and nothing else happens."""
+    memory_growth: Literal["Report", "Replace"] = "Report"
+    """What happens when the memory of a server grows steadily towards its limit, at which the kernel would end it. It
+    needs monitoring.processes. Report: the condition Ready and an alert say when. Replace: in addition, the operator
+    replaces all servers when 90 % of the limit is used, or earlier if it takes long, as a change of
+    rollout.restartedAt does: by rollout.maxSurge and maxUnavailable, one after another by default. It doesn't if no
+    server would answer meanwhile, nor if new servers would live for less than ten starts of one, or than three
+    replacements of all; Ready says why. A canary's servers aren't replaced."""
     common_metadata: CommonMetadata = CommonMetadata()
     """Labels and annotations of all objects that the operator creates for this TritonModel, and of the pods, e.g. for a
     cluster that demands a label of every object. Those in podTemplate.metadata and monitoring.labels take precedence. A

@@ -23,6 +23,7 @@ from .canary import with_shares
 from .contests import Contested, hold_back
 from .enforcement import with_enforced
 from .gate import judge
+from .growth import NO_REPLACEMENT, Replacement, replace_growing
 from .memory import Memory
 from .repair import NO_REPAIR, Repair, look, repair
 from .scale import decide_scale, wake_up
@@ -62,6 +63,7 @@ class Decision:
     - `left_out`: the fields that they would have if the cluster knew them, by kind.
     - `scale`: how the operator scales the servers itself; None if the engine leaves that to its object.
     - `repair`: the decision about a server that doesn't answer.
+    - `replacement`: the decision about servers whose memory grows.
     - `contested`: the planned writes, and what of them waits.
     - `memory`: what to remember if nothing is done.
     - `steps`: what to do, in this order.
@@ -73,6 +75,7 @@ class Decision:
     contested: Contested
     memory: Memory
     repair: Repair = NO_REPAIR
+    replacement: Replacement = NO_REPLACEMENT
     steps: tuple[Step, ...] = ()
     left_out: Mapping[str, tuple[NewerField, ...]] = field(default_factory=dict)
 
@@ -96,7 +99,7 @@ class Decision:
 def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     """Returns the decision. `elapsed`: the prober's monotonic clock, in seconds."""
     memory = memory.with_version(snapshot.facts.cluster.kubernetes)
-    groups = _choose(snapshot)
+    groups, replacement = _choose(snapshot, memory)
     load = load_models.combined([chosen.load for chosen in groups])
     scaling = decide_scale(snapshot, groups[0].facts, memory.scaling, elapsed)
     facts = replace(groups[0].facts, prometheus=scaling.known.prometheus, autoscaler_floor=scaling.known.floor)
@@ -124,6 +127,7 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
             if memory.evicted
             else repair(snapshot, [chosen.group for chosen in groups], silent, changes_models=load.start is not None)
         ),
+        replacement=replacement,
         contested=contested,
         memory=replace(
             memory,
@@ -131,6 +135,7 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
             scaling=scaling.state,
             canary=judged,
             silent=silent,
+            replacement=replacement.value or memory.replacement,
             unchanged=unchanged,
             contests=contested.contests,
         ),
@@ -138,8 +143,11 @@ def decide(snapshot: Snapshot, memory: Memory, elapsed: float) -> Decision:
     return replace(decision, steps=tuple(step for policy in POLICIES for step in policy(snapshot, decision)))
 
 
-def _choose(snapshot: Snapshot) -> tuple[ChosenGroup, ...]:
-    """Returns the decisions about the groups, each with the pod template of its live Deployment."""
+def _choose(snapshot: Snapshot, memory: Memory) -> tuple[tuple[ChosenGroup, ...], Replacement]:
+    """Returns the decisions about the groups, each with the pod template of its live Deployment.
+
+    Also returns the decision about servers whose memory grows, which is in that of the first group.
+    """
     chosen = [(group, _facts(snapshot, group)) for group in snapshot.groups]
     loads, lists = load_models.decide_changes(snapshot, chosen)
     chosen = [
@@ -147,18 +155,25 @@ def _choose(snapshot: Snapshot) -> tuple[ChosenGroup, ...]:
         for (group, facts), load in zip(chosen, loads, strict=True)
     ]
     lists = load_models.with_new_lists(lists, chosen[1:])
-    return tuple(
+    main, facts = chosen[0]
+    replacement = replace_growing(snapshot, facts, load_models.combined(loads), memory.silent, memory.replacement)
+    if replacement.value:
+        chosen[0] = main, _facts(snapshot, main, memory=replacement.value)
+    made = tuple(
         ChosenGroup(group, replace(facts, lists=lists), load)
         for (group, facts), load in zip(chosen, loads, strict=True)
     )
+    return made, replacement
 
 
-def _facts(snapshot: Snapshot, group: Group, *, replace_servers: bool = False) -> Facts:
+def _facts(snapshot: Snapshot, group: Group, *, replace_servers: bool = False, memory: str = "") -> Facts:
     defaults = snapshot.facts
     if group.name:
         # The last known number of servers is that of another group.
         defaults = replace(defaults, group=group.name, replicas=1)
-    return choose(group.model, group.deployment, defaults, agrees=is_template_of, replace_servers=replace_servers)
+    return choose(
+        group.model, group.deployment, defaults, agrees=is_template_of, replace_servers=replace_servers, memory=memory
+    )
 
 
 def _with_next_template(chosen: ChosenGroup) -> Group:
@@ -230,6 +245,12 @@ def _repair(_: Snapshot, decision: Decision) -> Iterator[Step]:
         yield decision.repair.step
 
 
+def _replace_growing(_: Snapshot, decision: Decision) -> Iterator[Step]:
+    """The replacement itself is a change of the Deployment."""
+    if decision.replacement.after is not None:
+        yield ReconcileAfter(decision.replacement.after)
+
+
 def _delete_leftover_pods(_: Snapshot, __: Decision) -> Iterator[Step]:
     yield DeleteLeftoverPods()
 
@@ -242,6 +263,7 @@ POLICIES: tuple[Policy, ...] = (
     _change_models,
     _scale_up,
     _repair,
+    _replace_growing,
     _delete_leftover_pods,
 )
 """In the order in which their steps are done."""

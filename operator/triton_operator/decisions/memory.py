@@ -42,6 +42,7 @@ class Memory:
     - `generation`: the generation of the spec that was last reconciled; 0 before the first reconcile. `pods_spec`: the
       hash of its fields that concern pods.
     - `silent`: the servers that don't answer.
+    - `replacement`: why all servers were last to be replaced, the value of ANNOTATION_MEMORY; "" if they never were.
     - `evicted`: the server that was evicted, until it is in the status.
     - `eviction_refusal`: until when no server is evicted, because the API server has refused it, and the problem.
     - `reported_repairs`: the server and the time of each repair that is visible and was reported; None before the first
@@ -62,6 +63,7 @@ class Memory:
     generation: int = 0
     pods_spec: str = ""
     silent: SilentServers = field(default_factory=SilentServers)
+    replacement: str = ""
     evicted: RepairStatus | None = None
     eviction_refusal: tuple[datetime, Problem] | None = None
     reported_repairs: frozenset[tuple[str, str]] | None = None

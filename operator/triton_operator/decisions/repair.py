@@ -117,14 +117,19 @@ def look(snapshot: Snapshot, groups: Sequence[Group], before: SilentServers) -> 
     last = {uid: time for uid, time in before.not_ready.items() if uid in stopped}
     starts: dict[str, float] = {}
     for group in groups:
-        times = [seconds for pod in group.current if (seconds := pod.start_seconds) is not None]
-        if shortest := min([*times, *(known for known in [before.starts.get(group.template)] if known)], default=None):
+        if shortest := shortest_start(group, before):
             starts[group.template] = shortest
     return SilentServers(
         {uid: min(before.stopped.get(uid, now), now) for uid in stopped},
         last | {uid: now for uid, name in stopped.items() if name in not_ready},
         starts,
     )
+
+
+def shortest_start(group: Group, before: SilentServers) -> float | None:
+    """Returns the shortest time in which a server of the group's template became ready, in seconds; None if unknown."""
+    times = [seconds for pod in group.current if (seconds := pod.start_seconds) is not None]
+    return min([*times, *(known for known in [before.starts.get(group.template)] if known)], default=None)
 
 
 def _not_ready(snapshot: Snapshot) -> list[str]:

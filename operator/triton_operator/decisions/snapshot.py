@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_operator.api.kinds import POD, Kind
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
-from triton_operator.api.servers import ChangeOutcome, Comparison, History, ServerAnswers
+from triton_operator.api.servers import ChangeOutcome, Comparison, History, MemoryGrowth, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
@@ -60,8 +60,7 @@ class Snapshot:
     - `servers`: the last answers of the servers.
     - `histories`: the servers' counters, by pod; None if neither the engine nor the gate of a canary reads any.
     - `comparisons`: what the answers of the canary's servers have in common with those of the others, by pod.
-    - `full_times`: when the memory of a server will reach its limit, by pod, for those that grow steadily; None while
-      a server hasn't been polled.
+    - `growing`: the servers whose memory grows steadily, by pod; None while a server hasn't been polled.
     - `changes`: uid of a server → what has become of the change of its models.
     - `time`: the time of the snapshot, by this machine's clock.
     - `refused_if_new`: what is wrong with the spec with which the servers run, as words; "" if nothing is.
@@ -82,7 +81,7 @@ class Snapshot:
     servers: ServerAnswers
     histories: Mapping[str, History] | None
     comparisons: Mapping[str, Comparison]
-    full_times: Mapping[str, datetime] | None
+    growing: Mapping[str, MemoryGrowth] | None
     changes: Mapping[str, ChangeOutcome]
     time: datetime
     refused_if_new: str = ""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from triton_operator import engines
 from triton_operator.api import kinds, names, server_access, thresholds
 from triton_operator.api.monitoring import Installed, PrometheusAnswer
 from triton_operator.api.series import FAILURES_PER_REQUEST, series_by_threshold
-from triton_operator.api.servers import ChangeOutcome, Comparison, Index, RunningServer, Subject
+from triton_operator.api.servers import ChangeOutcome, Comparison, Index, MemoryGrowth, RunningServer, Subject
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
@@ -111,7 +111,7 @@ class SnapshotReader:
             servers=servers,
             histories=self._prober.loads.track(key, _serving(counted), subject) if subject else None,
             comparisons=self._comparisons(key, model, counted[1:]),
-            full_times=self._full_times(key, pods),
+            growing=self._growing(key, pods),
             changes=changes,
             time=self._clock(),
         )
@@ -136,11 +136,8 @@ class SnapshotReader:
         known = self._prober.comparisons.track(key, servers, None)
         return {pod: found for pod, found in known.items() if found is not None}
 
-    def _full_times(self, key: str, pods: Iterable[Pod]) -> Mapping[str, datetime] | None:
-        """Returns when the memory of a server will reach its limit, by pod, for those that grow steadily.
-
-        None while a server hasn't been polled.
-        """
+    def _growing(self, key: str, pods: Iterable[Pod]) -> Mapping[str, MemoryGrowth] | None:
+        """Returns the servers whose memory grows steadily, by pod; None while one hasn't been polled."""
         servers = [server for pod in pods if pod.shows_processes and (server := pod.server)]
         if not servers:
             self._prober.memory.forget(key)
@@ -148,7 +145,7 @@ class SnapshotReader:
         known = self._prober.memory.track(key, servers, None)
         if self._prober.memory.is_pending(key):
             return None
-        return {pod: datetime.fromtimestamp(time, UTC) for pod, time in known.items() if time is not None}
+        return {pod: growth for pod, growth in known.items() if growth is not None}
 
     def _changes(self, key: str, those: Iterable[Group]) -> Mapping[str, ChangeOutcome]:
         """Returns uid of a server → what has become of the change of its models."""

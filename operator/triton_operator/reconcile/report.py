@@ -73,7 +73,9 @@ class Reporter:
 
     def report_repairs(self, snapshot: Snapshot, memory: Memory) -> Memory:
         """Reports the repairs that nobody has reported; returns what to remember. `snapshot`: as for `report`."""
-        repairs, reported = unreported(snapshot.pods, snapshot.before.last_repair, memory)
+        repairs, reported = unreported(
+            snapshot.pods, snapshot.main.deployment, snapshot.before.last_repair, memory, snapshot.time
+        )
         for repair in repairs:
             self._statuses.report_repair(snapshot.raw, repair)
         return replace(memory, reported_repairs=reported)

@@ -12,7 +12,7 @@ from . import answers, exporters, load_models
 from .child_type import Child
 from .common import obj
 from .delivery import init_containers, volumes
-from .facts import Facts, KeptTemplate
+from .facts import Facts, KeptTemplate, NewTemplate
 from .kept_template import digest, pack, seal, spec_hash, with_hash
 from .merge import merge, without
 from .server import container
@@ -107,8 +107,9 @@ def pod_template(model: TritonModel, facts: Facts) -> dict[str, Any]:
             **metadata["annotations"],
             names.ANNOTATION_RESTARTED: model.spec.rollout.restarted_at,
         }
-    if replaced := facts.template.replaced:
-        metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_REPLACED: replaced}
+    if isinstance(facts.template, NewTemplate):
+        because = {names.ANNOTATION_REPLACED: facts.template.replaced, names.ANNOTATION_MEMORY: facts.template.memory}
+        metadata["annotations"] = {**metadata["annotations"], **{key: value for key, value in because.items() if value}}
     return with_hash(template, digest(template))
 
 

@@ -92,9 +92,13 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class NewTemplate:
-    """The decision to render a new pod template. `replaced`: the value of ANNOTATION_REPLACED in it."""
+    """The decision to render a new pod template.
+
+    `replaced`, `memory`: the values of ANNOTATION_REPLACED and ANNOTATION_MEMORY in it.
+    """
 
     replaced: str = ""
+    memory: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,17 @@ from triton_operator.api.types import TritonModel
 from . import exporters, load_models
 
 NOT_IN_PODS = frozenset(
-    {"replicas", "autoscaling", "monitoring", "service", "route", "canary", "network_policy", "disruption"}
+    {
+        "replicas",
+        "autoscaling",
+        "monitoring",
+        "service",
+        "route",
+        "canary",
+        "network_policy",
+        "disruption",
+        "memory_growth",
+    }
 )
 """Fields of the spec that the pod template doesn't depend on; on `monitoring` by which exporters it adds."""
 FIRST_DEFAULTS: Mapping[tuple[str, ...], Any] = {}
@@ -87,6 +97,13 @@ def with_hash(template: dict[str, Any], text: str) -> dict[str, Any]:
         "metadata": {**metadata, "annotations": annotations},
         "spec": load_models.with_key(template["spec"], text),
     }
+
+
+def with_annotation(template: dict[str, Any], name: str, value: str) -> dict[str, Any]:
+    """Returns `template` with this annotation, and with the hash that it then has."""
+    metadata = template["metadata"]
+    changed = {**template, "metadata": {**metadata, "annotations": {**metadata["annotations"], name: value}}}
+    return with_hash(changed, content(changed))
 
 
 def pack(template: dict[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from triton_operator.api import quantity
@@ -139,3 +141,19 @@ def surge(spec: TritonModelSpec) -> dict[str, IntOrPercent]:
     if max_unavailable is None:
         max_unavailable = 1 if str(max_surge) in ("0", "0%") else 0
     return {"maxSurge": max_surge, "maxUnavailable": max_unavailable}
+
+
+def rollout_numbers(spec: TritonModelSpec, servers: int) -> tuple[int, int]:
+    """Returns how many of these servers may be above the desired number in a rollout, and how many may be missing.
+
+    As Kubernetes rounds the percentages: one up, the other down, and one may be missing if both are 0.
+    """
+    limits = surge(spec)
+    above = math.ceil(_share(limits["maxSurge"], servers))
+    missing = math.floor(_share(limits["maxUnavailable"], servers))
+    return above, missing if above or missing else 1
+
+
+def _share(value: IntOrPercent, servers: int) -> Fraction:
+    text = str(value)
+    return Fraction(int(text[:-1]) * servers, 100) if text.endswith("%") else Fraction(int(text))

@@ -11,7 +11,7 @@ from triton_operator.api.types import TritonModel
 
 from .deployment import pod_template
 from .facts import Delivery, Facts, KeptTemplate, NewTemplate
-from .kept_template import content, digest, seal, spec_hash, unpack
+from .kept_template import content, digest, seal, spec_hash, unpack, with_annotation
 
 
 def choose(
@@ -21,6 +21,7 @@ def choose(
     *,
     agrees: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda *_: True,
     replace_servers: bool = False,
+    memory: str = "",
 ) -> Facts:
     """Returns the facts for `model`: the ones recorded on the live Deployment, otherwise `defaults`.
 
@@ -32,18 +33,20 @@ def choose(
     - `agrees`: whether a kept template is the one in the spec of the live Deployment. Without the label with its hash,
       this shows who wrote it: a user who may write `deployments/status` can write the annotation, but not the spec.
     - `replace_servers`: whether a change of spec.server.loadModels must replace the servers.
+    - `memory`: a new value of ANNOTATION_MEMORY, which replaces the servers and changes nothing else of them; "" for
+      that of the live pod template.
     """
     annotations = _annotations(live)
     delivery = _delivery(model, annotations, defaults.delivery)
     replicas, before = model.spec.replicas, defaults.replicas
-    replaced = models_hash(model) if replace_servers else _replaced(live)
+    replaced = models_hash(model) if replace_servers else _annotation(live, names.ANNOTATION_REPLACED)
     facts = replace(
         defaults,
         tools_image=_tools_image((live or {}).get("spec", {}).get("template")) or defaults.tools_image,
         delivery=delivery,
         replicas=replicas if replicas is not None else _replicas(live, before),
         initial_replicas=before if replicas is None and live is None and before > 1 else None,
-        template=NewTemplate(replaced),
+        template=NewTemplate(replaced, memory or _annotation(live, names.ANNOTATION_MEMORY)),
     )
     template = pod_template(model, facts)
     if _hash(template) == annotations.get(names.ANNOTATION_TEMPLATE):
@@ -51,10 +54,12 @@ def choose(
     if not replace_servers and annotations.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
         old = _old_template(annotations, live, agrees)
         if old is not None:
+            if memory:
+                old = with_annotation(old, names.ANNOTATION_MEMORY, memory)
             # Admission may have rewritten the image in the live one.
             facts = replace(facts, tools_image=_tools_image(old) or facts.tools_image)
             template = pod_template(model, facts)
-            if _hash(template) == _hash(old):
+            if _hash(template) == _hash(old) or (memory and content(template) == content(old)):
                 return facts
             return replace(facts, template=KeptTemplate(old, content(old) != content(template), replaced))
     return replace(facts, tools_image=defaults.tools_image)
@@ -116,7 +121,12 @@ def models_hash(model: TritonModel) -> str:
     return digest(model.spec.server.load_models)
 
 
-def _replaced(live: Mapping[str, Any] | None) -> str:
-    """Returns the value of ANNOTATION_REPLACED in the live pod template; "" if it has none."""
+def memory_of(live: Mapping[str, Any] | None) -> str:
+    """Returns the value of ANNOTATION_MEMORY in the live pod template; "" if it has none."""
+    return _annotation(live, names.ANNOTATION_MEMORY)
+
+
+def _annotation(live: Mapping[str, Any] | None, name: str) -> str:
+    """Returns the value of an annotation of the live pod template; "" if it has none."""
     metadata = (live or {}).get("spec", {}).get("template", {}).get("metadata", {})
-    return str((metadata.get("annotations") or {}).get(names.ANNOTATION_REPLACED, ""))
+    return str((metadata.get("annotations") or {}).get(name, ""))

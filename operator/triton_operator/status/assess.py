@@ -80,8 +80,10 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     live, said = (next((c for c in before.conditions if c.type == kind), None) for kind in (THRESHOLD_LIVE, READY))
     # A write that is refused is seldom why the servers that are there don't answer.
     answers = ready_condition(serving, entrypoint, answering, pods_problem(serving, newest, now) or _refusal(writes))
-    able = faults.with_faults(answers, snapshot.answer, ready, snapshot.servers.on_cpu, snapshot.full_times or {})
-    if snapshot.full_times is None:
+    able = faults.with_faults(
+        answers, snapshot.answer, ready, snapshot.servers.on_cpu, snapshot.growing or {}, decision.replacement.note
+    )
+    if snapshot.growing is None:
         able = faults.with_last_growth(able, said, ready)
     conditions = [
         able,
@@ -114,7 +116,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         autoscaling=last_scale(decision.scale, before.autoscaling, now),
         canary=judged.progress if judged else None,
         calibration=_calibration(model, main),
-        last_repair=last_repair(living, before.last_repair, memory.evicted, now[:19] + "Z"),
+        last_repair=last_repair(living, main.deployment, before.last_repair, memory.evicted, now[:19] + "Z"),
         evictions=[*before.evictions, memory.evicted.time][-MAX_EVICTIONS:] if memory.evicted else before.evictions,
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=facts.delivery

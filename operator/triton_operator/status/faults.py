@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from triton_operator.api.monitoring import PrometheusAnswer, ServerFault
+from triton_operator.api.servers import MemoryGrowth
 from triton_operator.api.status import (
     GPU_NOT_USED,
     MEMORY_GROWS,
@@ -32,20 +33,22 @@ def with_faults(
     answer: PrometheusAnswer | None,
     pods: Sequence[Pod],
     on_cpu: Mapping[str, str],
-    growing: Mapping[str, datetime],
+    growing: Mapping[str, MemoryGrowth],
+    replacement: str = "",
 ) -> Condition:
     """Returns Ready: `before`, or with what is wrong with the ready `pods`. It stays True.
 
     - `answer`: names the models that answer nothing.
     - `on_cpu`: pod name → a model that runs on the CPU, and would run on a GPU if Triton saw one.
-    - `growing`: pod name → when the memory of its server will reach the limit.
+    - `growing`: the servers whose memory grows, by pod.
+    - `replacement`: what the operator does about them, as a clause; "" for nothing.
     """
     names = {pod.name for pod in pods}
     faults = [fault for fault in (answer.faults if answer else ()) if fault.pod in names]
     without_gpu = [pod for pod in pods if pod.gpus and pod.name in on_cpu]
     unused = [_unused(without_gpu, on_cpu[without_gpu[0].name])] if without_gpu else []
-    times = sorted((time, pod) for pod, time in growing.items() if pod in names)
-    grows = [_grows(times)] if times else []
+    times = sorted((growth.full, pod) for pod, growth in growing.items() if pod in names)
+    grows = [_grows(times, replacement)] if times else []
     if not (faults or unused or grows):
         return before
     found = [*(SERVER_HANGS if fault.hangs else SERVER_FAILS for fault in faults)]
@@ -87,14 +90,17 @@ def _unused(pods: Sequence[Pod], model: str) -> str:
     )
 
 
-def _grows(growing: Sequence[tuple[datetime, str]]) -> str:
-    """Returns which servers' memory grows, and what to do, the first one first."""
+def _grows(growing: Sequence[tuple[datetime, str]], replacement: str) -> str:
+    """Returns which servers' memory grows, the first one first, and what to do. `replacement`: as for `with_faults`."""
     listed = ", ".join(f"{pod}{_AT}{time:%Y-%m-%d %H:%M} UTC" for time, pod in growing[:_MAX_DESCRIBED])
     more = f" and {len(growing) - _MAX_DESCRIBED} more later" if len(growing) > _MAX_DESCRIBED else ""
     return (
         f"memory grows steadily and reaches the limit, at which the kernel ends processes: {listed}{more}. The "
-        "dashboard Triton / Resources shows which process grows; a change of spec.rollout.restartedAt starts new "
-        "servers before"
+        "dashboard Triton / Resources shows which process grows; "
+        + (
+            replacement
+            or "a change of spec.rollout.restartedAt starts new servers before, as spec.memoryGrowth: Replace does"
+        )
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from triton_operator.api.status import RepairStatus
 from triton_operator.pods import Pod
 from triton_operator.pods.problems import repair_of
+from triton_operator.pods.replacements import replacement_of
 
 _TOGETHER = timedelta(hours=1)
 _REQUEST_ENDS_IT = (
@@ -17,15 +19,25 @@ _REQUEST_ENDS_IT = (
 
 
 def last_repair(
-    living: Sequence[Pod], before: RepairStatus | None, evicted: RepairStatus | None, now: str
+    living: Sequence[Pod],
+    deployment: Mapping[str, Any] | None,
+    before: RepairStatus | None,
+    evicted: RepairStatus | None,
+    now: str,
 ) -> RepairStatus | None:
     """Returns the newest repair of a server, also of one whose pod is gone.
+
+    `deployment`: says for which server all were replaced.
 
     `before`, the newest one until now, counts as the oldest if it is later than `now` (the clock was set back).
     """
     if evicted:
         return evicted
-    restarts = [repair for pod in living if (repair := repair_of(pod))]
+    restarts = [
+        repair
+        for repair in (*map(repair_of, living), replacement_of(deployment, datetime.fromisoformat(now)))
+        if repair
+    ]
     newest = max(restarts, key=_age, default=None)
     if newest is None or (before and _age(newest) < _age(before) and before.time <= now):
         return before

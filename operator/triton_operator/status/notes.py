@@ -32,7 +32,7 @@ def with_notes(now: Condition, snapshot: Snapshot, decision: Decision, writes: W
     if now.type == PROGRESSING or (now.type == READY and now.status == "False"):
         notes.append(decision.repair.note)
     if now.type == PROGRESSING:
-        notes += [snapshot.refused_if_new, kubernetes_versions.too_old(kubernetes)]
+        notes += [decision.replacement.warning, snapshot.refused_if_new, kubernetes_versions.too_old(kubernetes)]
     if not any(notes):
         return now
     return condition(now.type, now.status, now.reason, "; ".join(note for note in (now.message, *notes) if note))

@@ -11,6 +11,7 @@ from triton_operator.decisions.snapshot import Snapshot
 from triton_operator.model_changes import LoadDecision
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import step_of
+from triton_operator.pods.replacements import in_progress
 
 from .canary import ended
 from .conditions import condition
@@ -59,7 +60,9 @@ def progressing(
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")
     why = f"; the servers are replaced for the change of spec.server.loadModels: {rollout}"
-    return condition(PROGRESSING, "True", "RollingOut", waiting.message + (why if rollout else ""))
+    if not rollout:
+        why = "; the servers are replaced before their memory reaches the limit" if in_progress(snapshot.main) else ""
+    return condition(PROGRESSING, "True", "RollingOut", waiting.message + why)
 
 
 def _changing(change: LoadDecision, hidden: Collection[str]) -> Condition:

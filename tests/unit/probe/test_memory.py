@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from triton_operator.api.servers import RunningServer
+from triton_operator.api.servers import MemoryGrowth, RunningServer
 from triton_operator.probe import memory
 from triton_operator.probe.fetch import FetchError, HttpClient
 from triton_operator.probe.polls import Polls
 
 NAME = "triton_container_memory_full_time_seconds"
 KEY = "vision/detection"
+GROWS = MemoryGrowth(datetime(2026, 12, 1, tzinfo=UTC))
 ONE, OTHER = (RunningServer(pod, pod, "127.0.0.1", (0, True)) for pod in ("one", "other"))
 
 
 def test_reads_the_time() -> None:
     page = f"# HELP {NAME} x\ntriton_container_memory_used_bytes 5.0\n{NAME} 1.7e+09\n"
-    assert memory.parse(page.encode()) == 1.7e9
+    assert memory.parse(page.encode()) == MemoryGrowth(datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "nearly_full"), [("9.0e+08", "1e+09", True), ("8.99e+08", "1e+09", False), ("1", "0", False)]
+)
+def test_reads_whether_most_of_the_limit_is_used(used: str, limit: str, nearly_full: bool) -> None:
+    lines = {"used_bytes": used, "limit_bytes": limit, "full_time_seconds": "1.7e+09"}
+    page = "".join(f"triton_container_memory_{name} {value}\n" for name, value in lines.items())
+    found = memory.parse(page.encode())
+    assert found is not None
+    assert found.nearly_full is nearly_full
 
 
 @pytest.mark.parametrize("page", [b"", b"triton_process_works 1\n", b"\xff\xfe", f"{NAME}_x 5\n".encode()])
@@ -38,11 +51,11 @@ class Answers:
     """Servers that answer with `values`, by pod; one without a value doesn't answer."""
 
     def __init__(self) -> None:
-        self.values: dict[str, float | None] = {"one": None}
+        self.values: dict[str, MemoryGrowth | None] = {"one": None}
         self.changed: list[str] = []
         self.polls = 0
 
-    async def read(self, _: HttpClient, server: RunningServer, __: None) -> float | None:
+    async def read(self, _: HttpClient, server: RunningServer, __: None) -> MemoryGrowth | None:
         self.polls += 1
         if server.pod not in self.values:
             raise FetchError("no answer")
@@ -76,11 +89,11 @@ def test_a_change_is_reported_once() -> None:
         await polled()
         assert not polls.is_pending(KEY)
         assert answers.changed == [KEY], "it was polled for the first time"
-        answers.values["one"] = 5.0
+        answers.values["one"] = GROWS
         await polled()
         await polled()
         assert answers.changed == [KEY] * 2
-        assert polls.track(KEY, [ONE], None) == {"one": 5.0}
+        assert polls.track(KEY, [ONE], None) == {"one": GROWS}
 
     run(steps)
 
@@ -97,7 +110,7 @@ def test_a_server_that_does_not_answer_is_pending_no_longer() -> None:
 
 def test_a_server_that_restarts_is_pending_again() -> None:
     async def steps(answers: Answers, polls: Polls[None, Any, Any], polled: Callable[[], Awaitable[None]]) -> None:
-        answers.values["one"] = 5.0
+        answers.values["one"] = GROWS
         polls.track(KEY, [ONE], None)
         await polled()
         again = RunningServer("one", "one", "127.0.0.1", (1, True))

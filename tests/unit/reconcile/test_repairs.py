@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 from support import gen
+from triton_operator.api import names
 from triton_operator.api.status import RepairStatus
 from triton_operator.decisions.memory import Memory
 from triton_operator.pods import Pod
 from triton_operator.reconcile.repairs import unreported
 
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
 EARLY, TIME, LATER = "2026-01-01T00:00:04Z", "2026-01-01T00:00:05Z", "2026-01-01T00:10:00Z"
 
 
@@ -29,9 +33,11 @@ class Reports:
     def __init__(self, memory: Memory | None = None) -> None:
         self.memory = memory or Memory()
 
-    def of(self, pods: list[Pod], before: RepairStatus | None = None) -> list[str]:
+    def of(
+        self, pods: list[Pod], before: RepairStatus | None = None, deployment: dict[str, Any] | None = None
+    ) -> list[str]:
         """Returns the servers whose repairs are reported. `before`: the last one in the status."""
-        repairs, reported = unreported(pods, before, self.memory)
+        repairs, reported = unreported(pods, deployment, before, self.memory, NOW)
         self.memory = replace(self.memory, reported_repairs=reported)
         return [repair.server for repair in repairs]
 
@@ -57,3 +63,13 @@ def test_reports_an_eviction_until_it_is_in_the_status() -> None:
     assert reports.of([]) == []
     reports.memory = replace(reports.memory, evicted=None)
     assert reports.of([], repair(TIME)) == []
+
+
+def test_reports_a_replacement_once() -> None:
+    deployment = {"spec": {"template": {"metadata": {"annotations": {names.ANNOTATION_MEMORY: f"{TIME} a"}}}}}
+    reports = Reports()
+    assert reports.of([], deployment=deployment) == ["a"]
+    assert reports.of([], deployment=deployment) == []
+    assert Reports().of([], repair(TIME, "a"), deployment) == []
+    assert Reports().of([], repair(LATER), deployment) == []
+    assert Reports().of([], repair(EARLY), deployment) == ["a"]

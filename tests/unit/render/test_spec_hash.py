@@ -40,6 +40,7 @@ OUTSIDE: dict[str, Any] = {
     "canary": {"modelImage": {"reference": "r:2"}, "weight": 20},
     "networkPolicy": {},
     "disruption": {"maxUnavailable": 2},
+    "memoryGrowth": "Replace",
 }
 """Values of the fields that the pod template doesn't depend on."""
 

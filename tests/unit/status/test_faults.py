@@ -8,6 +8,7 @@ import pytest
 
 from support import gen
 from triton_operator.api.monitoring import PrometheusAnswer, ServerFault
+from triton_operator.api.servers import MemoryGrowth
 from triton_operator.api.status import READY
 from triton_operator.pods import Pod
 from triton_operator.status import faults
@@ -109,8 +110,8 @@ def test_a_server_that_answers_nothing_is_worse_than_one_on_the_cpu() -> None:
     assert "runs net on the CPU" in ready.message
 
 
-def at(minute: int) -> datetime:
-    return datetime(2026, 12, 1, 14, minute, tzinfo=UTC)
+def at(minute: int) -> MemoryGrowth:
+    return MemoryGrowth(datetime(2026, 12, 1, 14, minute, tzinfo=UTC))
 
 
 def test_names_the_servers_whose_memory_grows_with_their_times() -> None:
@@ -120,6 +121,11 @@ def test_names_the_servers_whose_memory_grows_with_their_times() -> None:
     assert ": b at about 2026-12-01 14:20 UTC, a at about 2026-12-01 14:45 UTC. The dashboard" in ready.message
     [transition] = transitions([ANSWERS], [ready])
     assert (transition.kind, transition.reason) == ("Warning", "MemoryGrows")
+
+
+def test_says_what_the_operator_does_about_growth() -> None:
+    ready = faults.with_faults(ANSWERS, None, PODS, {}, {"b": at(20)}, "all servers are replaced at noon")
+    assert ready.message.endswith("shows which process grows; all servers are replaced at noon")
 
 
 def test_says_nothing_of_the_memory_of_servers_that_are_gone() -> None:

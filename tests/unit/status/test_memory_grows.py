@@ -10,7 +10,7 @@ from support import gen
 from support.observing import seen
 from support.reconciling import FACTS, MONITORED, Answers
 from triton_operator.api import names
-from triton_operator.api.servers import IndexEntry, RunningServer
+from triton_operator.api.servers import IndexEntry, MemoryGrowth, RunningServer
 from triton_operator.api.status import Condition, TritonModelStatus
 from triton_operator.cluster.store import Store
 from triton_operator.pods import Pod
@@ -19,16 +19,17 @@ from triton_operator.status.assess import assess
 
 NOW = datetime(2026, 12, 1, 14, tzinfo=UTC)
 LATER = datetime(2026, 12, 1, 15, 30, tzinfo=UTC)
+AT = MemoryGrowth(LATER)
 
 
 class Memory:
     """Polls that know the times of some pods. `tracked`: the pods that they poll."""
 
-    def __init__(self, known: Mapping[str, float | None], *, pending: bool = False) -> None:
+    def __init__(self, known: Mapping[str, MemoryGrowth | None], *, pending: bool = False) -> None:
         self.known, self.pending = known, pending
         self.tracked: set[str] = set()
 
-    def track(self, _: str, servers: Iterable[RunningServer], __: None) -> Mapping[str, float | None]:
+    def track(self, _: str, servers: Iterable[RunningServer], __: None) -> Mapping[str, MemoryGrowth | None]:
         self.tracked = {server.pod for server in servers}
         return {pod: self.known.get(pod) for pod in self.tracked}
 
@@ -45,39 +46,39 @@ def shows_processes(obj: dict[str, Any]) -> None:
     obj["status"]["containerStatuses"].append(status)
 
 
-def full_times(memory: Memory, *pods: dict[str, Any]) -> Mapping[str, datetime] | None:
+def growing(memory: Memory, *pods: dict[str, Any]) -> Mapping[str, MemoryGrowth] | None:
     store, prober = Store(), Answers()
     for obj in pods:
         store.put(obj)
     answers: Any = prober
     answers.memory = memory
     reader = SnapshotReader(store, answers, FACTS, lambda: NOW)
-    return reader.read(gen.model(), gen.raw(), TritonModelStatus(), MONITORED, {}).full_times
+    return reader.read(gen.model(), gen.raw(), TritonModelStatus(), MONITORED, {}).growing
 
 
 def test_reads_the_servers_that_show_their_processes() -> None:
     """Whatever the present spec says: those of an earlier one may still run."""
     pods = [gen.pod(shows_processes, name="a"), gen.pod(shows_processes, name="b"), gen.pod(name="without")]
-    memory = Memory({"a": LATER.timestamp(), "b": None, "without": 5.0})
-    assert full_times(memory, *pods) == {"a": LATER}
+    memory = Memory({"a": AT, "b": None, "without": AT})
+    assert growing(memory, *pods) == {"a": AT}
     assert memory.tracked == {"a", "b"}
 
 
 def test_a_server_that_was_not_polled_yet_leaves_all_unknown() -> None:
-    assert full_times(Memory({"a": 5.0}, pending=True), gen.pod(shows_processes, name="a")) is None
+    assert growing(Memory({"a": AT}, pending=True), gen.pod(shows_processes, name="a")) is None
 
 
 def test_nothing_is_pending_without_such_a_server() -> None:
     memory = Memory({}, pending=True)
-    assert full_times(memory, gen.pod(name="without")) == {}
+    assert growing(memory, gen.pod(name="without")) == {}
     assert memory.tracked == set()
 
 
-def ready(full: Mapping[str, datetime] | None, before: TritonModelStatus | None = None) -> TritonModelStatus:
+def ready(found: Mapping[str, MemoryGrowth] | None, before: TritonModelStatus | None = None) -> TritonModelStatus:
     index = {"a": (IndexEntry("a", "1", "READY", ""),)}
     deployment = {"metadata": {"name": gen.NAME, "generation": 1}, "spec": {"replicas": 1}, "status": {}}
     pods = (Pod(gen.pod(name="a")),)
-    observed = seen(gen.model(), before, deployment=deployment, pods=pods, indexes=index, full_times=full)
+    observed = seen(gen.model(), before, deployment=deployment, pods=pods, indexes=index, growing=found)
     return assess(*observed, "2026-12-01T14:00:00Z")
 
 
@@ -86,7 +87,7 @@ def of(status: TritonModelStatus) -> Condition:
 
 
 def test_ready_has_the_hour_and_keeps_it_over_a_restart_of_the_operator() -> None:
-    grows = ready({"a": LATER})
+    grows = ready({"a": AT})
     assert (of(grows).status, of(grows).reason) == ("True", "MemoryGrows")
     assert "a at about 2026-12-01 15:30 UTC" in of(grows).message
     assert of(ready(None, grows)) == of(grows)

@@ -603,8 +603,9 @@ def _memory_grows(subject: Subject) -> Rule:
         f"The memory of a server of {_WHO} grows steadily, and reaches its limit at about "
         "{{ $value | humanizeTimestamp }}",
         f"Then the kernel ends one of its processes, and its requests fail. By server: {each}"
-        "The dashboard Triton / Resources shows which process grows. To start new servers before, change "
-        "spec.rollout.restartedAt. To have more time, raise spec.server.resources.limits.memory.",
+        "The dashboard Triton / Resources shows which process grows. With spec.memoryGrowth: Replace the operator "
+        "starts new servers before, and .status says so or why not; otherwise change spec.rollout.restartedAt. To have "
+        "more time, raise spec.server.resources.limits.memory.",
         keep="2m",
     )  # fmt: skip
 
