@@ -142,7 +142,7 @@ def running(kind: Kind, repository: Path, limits: Sequence[str]) -> Iterator[Run
             docker(
                 *("run", "--detach", f"--name={name}", f"--network=container:{server.container}", "--user=1000:1000"),
                 *("--cpus=0.1", "--memory=96m", "--read-only", *pinned, *mounts, "--entrypoint=python", SAMPLER),
-                *("-m", "latency_sampler", "http://localhost:8000", FOLDER, "8011"),
+                *("-m", "latency_sampler", "http://localhost:8000", FOLDER, "8011", "--oldest=2.51"),
             )
             stack.callback(subprocess.run, ["docker", "rm", "-f", name], capture_output=True, check=False)
             page = docker("port", server.container, "8011/tcp").splitlines()[0]

@@ -16,6 +16,7 @@ from .histograms import Histograms
 from .sampling import Pace, Setting, Weights, parse
 from .series import MAX_SERIES
 from .traces import Times, Trace, read
+from .versions import OLDEST, Version, may_trace
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ _MAX_BYTES = 1 << 20
 _WRITE_SECONDS = 10.0
 """Triton still writes a file that can't be read, but not for longer than this."""
 _TIMEOUT = 5.0
-_SETTING, _INDEX = "/v2/trace/setting", "/v2/repository/index"
+_METADATA, _SETTING, _INDEX = "/v2", "/v2/trace/setting", "/v2/repository/index"
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Triton is in the same pod, also where the environment names a proxy."""
 
@@ -32,14 +33,21 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Sampler:
     """Adds the traces in `folder` to `histograms`, and asks Triton at `url` for more.
 
-    `max_series`: maximum number of versions of models. `clock`: CLOCK_MONOTONIC, in nanoseconds.
+    `max_series`: maximum number of versions of models. `clock`: CLOCK_MONOTONIC, in nanoseconds. `oldest`: a server
+    before this version traces nothing.
     """
 
     def __init__(
-        self, url: str, folder: Path, max_series: int = MAX_SERIES, clock: Callable[[], int] = time.monotonic_ns
+        self,
+        url: str,
+        folder: Path,
+        max_series: int = MAX_SERIES,
+        clock: Callable[[], int] = time.monotonic_ns,
+        oldest: Version = OLDEST,
     ) -> None:
         self.histograms = Histograms(max_series)
         self._url, self._folder, self._clock = url.rstrip("/"), folder, clock
+        self._oldest, self._server = oldest, ""
         self._pace, self._weights = Pace(), Weights()
         self._models: set[str] | None = set()
         self._looked, self._files = clock(), 0
@@ -102,6 +110,7 @@ class Sampler:
         now = self._clock()
         seconds = max((now - self._looked) / 1e9, 1e-3)
         try:
+            self._check_version()
             found = parse(self._call(_SETTING))
             if change := self._pace.look(found, seconds, self._files):
                 parse(self._call(_SETTING, change.body()))
@@ -111,6 +120,18 @@ class Sampler:
         else:
             self._trouble("setting", "")
         self._looked, self._files = now, 0
+
+    def _check_version(self) -> None:
+        """Raises ValueError if tracing can end this server. Its version stays the same, since the pod has one image."""
+        if not self._server:
+            metadata = self._call(_METADATA)
+            self._server = str(metadata.get("version", "")) if isinstance(metadata, dict) else ""
+        if not may_trace(self._server, self._oldest):
+            raise ValueError(
+                f"tracing can end Triton {self._server!a} under load, so nothing is traced before version "
+                f"{'.'.join(map(str, self._oldest))}: set spec.server.image to a newer release, or remove "
+                "spec.monitoring.latency"
+            )
 
     def _changed(self, setting: Setting) -> None:
         self._pace.changed(setting)
@@ -139,6 +160,6 @@ class Sampler:
 def _words(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         if error.code == 403:
-            return "Triton's API trace needs a key: remove trace from --http-restricted-api in spec.server.args"
+            return "Triton's API trace or metadata needs a key: remove both from --http-restricted-api in server.args"
         return f"Triton answers {error.code}"
     return str(error)

@@ -1,6 +1,8 @@
-"""Measured latency: from Triton's traces to an alert, and an objective that is changed while requests run."""
+"""Measured latency: from traces to an alert, an objective that is changed while requests run, and old servers."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -28,10 +30,8 @@ def test_an_objective_is_changed_while_requests_run(
 ) -> None:
     """No request takes less than 0.1 ms, and all of them less than 10 s."""
     latency = {"latency": {"p99": "0.1ms"}}
-    namespace.api.apply(
-        namespace.model("echo", cluster.image(), entrypoint="echo", replicas=2, monitoring=latency, networkPolicy={})
-    )
-    namespace.wait_until_complete("echo")
+    server = {"image": cluster.tracing_server_image}
+    namespace.deploy("echo", cluster.image(), server=server, replicas=2, monitoring=latency, networkPolicy={})
     labels, before = {"namespace": namespace.name, "tritonmodel": "echo"}, lives(namespace)
     of = ",".join(f'{name}="{value}"' for name, value in labels.items())
     assert len(before) == 2
@@ -53,3 +53,21 @@ def test_an_objective_is_changed_while_requests_run(
     assert sent.failures() == []
     assert restarts(before, lives(namespace)) == 0
     assert condition(namespace.api.get("TritonModel", "echo"), "Ready")["status"] == "True"
+
+
+def test_a_server_that_tracing_could_end_traces_nothing(
+    cluster: Cluster, monitoring: Monitoring, namespace: Namespace
+) -> None:
+    """The condition and the log of the container say so."""
+    namespace.deploy("echo", cluster.image(), monitoring={"latency": {"p99": "1s"}})
+    available = lambda: condition(namespace.api.get("TritonModel", "echo"), "MonitoringAvailable")  # noqa: E731
+    eventually(lambda: available()["reason"] == "LatencyNotMeasured", 120, available, 1)
+    assert "measures nothing on Triton 2.51.0: before 2.57 (release 25.04)" in available()["message"]
+    (pod,) = namespace.pods("echo")
+    name = pod["metadata"]["name"]
+    logs = lambda: namespace.kubectl("logs", name, "-c", "measure-latency")  # noqa: E731
+    eventually(lambda: "tracing can end Triton '2.51.0'" in logs(), 60, logs, 1)
+    setting = namespace.kubectl(
+        "get", "--raw", f"/api/v1/namespaces/{namespace.name}/pods/{name}:8000/proxy/v2/trace/setting"
+    )
+    assert json.loads(setting)["trace_level"] == ["OFF"]

@@ -142,7 +142,7 @@ RULES = [
     *(spec(f"monitoring: {{latency: {{p99: {time}}}}}") for time in ("0ms", "0.09ms", "100.1s", "999999s")),
     *(spec(f"monitoring: {{latency: {{}}}}\n  server: {{args: ['{flag}']}}") for flag in (
         "--trace-config=rate=1", "--http-restricted-api=model-config,trace,logging:k=v",
-        "--http-restricted-api', 'trace:k=v",
+        "--http-restricted-api', 'trace:k=v", "--http-restricted-api=metadata:k=v",
     )),
     *(spec(f"{ARGS}{args}]}}") for args in (
         "--load-model=a", "--metrics-config, counter_latencies=false", "--metrics-config=gauge_latencies=true",

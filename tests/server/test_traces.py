@@ -18,6 +18,7 @@ import tritonclient.utils
 from latency_sampler import series
 from latency_sampler.sampler import Sampler
 from latency_sampler.sampling import BATCH
+from latency_sampler.versions import may_trace
 from model_images.support import SERVER_IMAGE, Server, addresses, docker, need_server_image, serving
 from support.api import eventually
 
@@ -80,7 +81,7 @@ class Watched:
 
     def __init__(self, address: str, folder: Path) -> None:
         self._seconds = itertools.count()
-        self.sampler = Sampler(f"http://{address}", folder, clock=lambda: next(self._seconds) * 10**9)
+        self.sampler = Sampler(f"http://{address}", folder, clock=lambda: next(self._seconds) * 10**9, oldest=(2, 51))
 
     def look(self) -> None:
         """Lets the sampler look at Triton's setting, and read the files."""
@@ -132,6 +133,15 @@ def test_measures_requests_and_steps_over_both_protocols(server: Server, folder:
     assert watched.within(series.QUEUE, "step", "0.1") == 6
     assert watched.count(f"{series.COMPUTE}_count", "whole") == 0
     assert list(folder.iterdir()) == []
+
+
+def test_a_server_that_tracing_could_end_traces_nothing(server: Server, folder: Path) -> None:
+    sampler = Sampler(f"http://{server.http}", folder)
+    sampler.step()
+    with urllib.request.urlopen(f"http://{server.http}/v2", timeout=10) as answer:
+        is_old = not may_trace(json.load(answer)["version"])
+    assert setting(server.http)["trace_level"] == ["OFF" if is_old else "TIMESTAMPS"]
+    assert sampler.histograms.works is not is_old
 
 
 def test_a_server_that_restarts_is_measured_again(server: Server, folder: Path) -> None:

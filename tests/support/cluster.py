@@ -139,6 +139,12 @@ class Cluster:
         return str(self._sample()["spec"]["server"]["image"])
 
     @property
+    def tracing_server_image(self) -> str:
+        """Builds the server image of the sample with a version number that may trace, and returns its reference."""
+        build = f"--build-arg=BASE={self.server_image}"
+        return self._built("server", IMAGES / "server_2_57", "2.57", build)
+
+    @property
     def operator_image(self) -> str:
         deployment = self.api.get("Deployment", "triton-operator", NAMESPACE)
         return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])

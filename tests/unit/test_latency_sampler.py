@@ -355,7 +355,8 @@ class Triton:
     def __init__(self) -> None:
         self.setting = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "trace_file": "/t/trace"}
         self.posts: list[dict[str, Any]] = []
-        self.codes = {"/v2/trace/setting": 200, "/v2/repository/index": 200}
+        self.metadata: Any = {"name": "triton", "version": "2.57.0"}
+        self.codes = {"/v2": 200, "/v2/trace/setting": 200, "/v2/repository/index": 200}
         self.indexes = 0
 
 
@@ -372,7 +373,7 @@ def triton() -> Iterator[tuple[Triton, str]]:
             self.wfile.write(body)
 
         def do_GET(self) -> None:
-            self._answer(state.setting)
+            self._answer(state.metadata if self.path == "/v2" else state.setting)
 
         def do_POST(self) -> None:
             change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -485,20 +486,43 @@ def test_a_request_counts_as_many_as_when_it_began(
     assert page(sampler.histograms)[COUNT] == rate + 1
 
 
-@pytest.mark.parametrize(("code", "words"), [(403, "remove trace from --http-restricted-api"), (503, "answers 503")])
+@pytest.mark.parametrize(("code", "words"), [(403, "remove both from --http-restricted-api"), (503, "answers 503")])
+@pytest.mark.parametrize("path", ["/v2", "/v2/trace/setting"])
 def test_says_that_it_can_not(
-    sampler: Sampler, triton: tuple[Triton, str], code: int, words: str, caplog: pytest.LogCaptureFixture
+    sampler: Sampler, triton: tuple[Triton, str], path: str, code: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    triton[0].codes["/v2/trace/setting"] = code
+    triton[0].codes[path] = code
     for _ in range(3):
         sampler.step()
     assert page(sampler.histograms)[(series.WORKS,)] == 0
     assert [words in record.getMessage() for record in caplog.records] == [True]
-    triton[0].codes["/v2/trace/setting"] = 200
+    triton[0].codes[path] = 200
     sampler.step()
     assert page(sampler.histograms)[(series.WORKS,)] == 1
     assert caplog.records[-1].getMessage() == "latency is measured"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "traces"),
+    [
+        ({"version": "2.51.0"}, False), ({"version": "2.56.99"}, False), ({"version": "1.99"}, False),
+        ({"version": "dev"}, False), ({"version": "\x1b2.60"}, False), ({}, False), ([], False),
+        ({"version": "2.57.0"}, True), ({"version": "2.57.0dev"}, True), ({"version": "2.100"}, True),
+        ({"version": "3.0.0"}, True), ({"version": "2.7"}, False),
+    ],
+)  # fmt: skip
+def test_traces_only_servers_that_it_can_not_end(
+    sampler: Sampler, triton: tuple[Triton, str], metadata: Any, traces: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    triton[0].metadata = metadata
+    for _ in range(2):
+        sampler.step()
+    assert bool(triton[0].posts) is traces
+    assert page(sampler.histograms)[(series.WORKS,)] == traces
+    said = [record.getMessage() for record in caplog.records]
+    assert ["set spec.server.image to a newer release" in text for text in said] == [True] * (not traces)
+    assert all(text.isprintable() for text in said)
 
 
 def test_files_that_it_can_not_read_are_no_measurement(

@@ -378,8 +378,9 @@ _OBJECTIVES = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99"}
 class Latency(Base):
     """How long requests take, over all servers, and how long they may take.
 
-    A container in each pod measures it from a sample of the requests that Triton traces, about ten per second. Adding
-    or removing this replaces the servers; another objective doesn't.
+    A container in each pod measures it from a sample of the requests that Triton traces, about ten per second. Needs
+    servers of 2.57 (release 25.04) or later; older ones trace nothing, because it could end them. Adding or removing
+    this replaces the servers; another objective doesn't.
     """
 
     model_config = config(
@@ -617,12 +618,13 @@ class TritonModelSpec(Base):
         ),
         rule(
             "!has(self.monitoring.latency) || !has(self.server.args) "
-            "|| !self.server.args.exists(a, a.matches('^--http-r[a-z-]*=([a-z-]+,)*trace(,[a-z-]+)*:')) "
+            "|| !self.server.args.exists(a, a.matches('^--http-r[a-z-]*=([a-z-]+,)*(trace|metadata)(,[a-z-]+)*:')) "
             # The flag and its value may be two items; with gRPC's flag, the value may be of that one.
             f"&& (!self.server.args.exists(a, a.matches('{_HTTP_FLAG}')) "
             f"|| self.server.args.exists(a, a.matches('{_GRPC_FLAG}')) "
-            "|| !self.server.args.exists(a, a.matches('^([a-z-]+,)*trace(,[a-z-]+)*:')))",
-            "monitoring.latency needs Triton's traces without a key: remove trace from --http-restricted-api",
+            "|| !self.server.args.exists(a, a.matches('^([a-z-]+,)*(trace|metadata)(,[a-z-]+)*:')))",
+            "monitoring.latency needs Triton's traces and version without a key: remove trace and metadata from "
+            "--http-restricted-api",
         ),
         rule(
             "self.memoryGrowth != 'Replace' || (self.monitoring.enabled && self.monitoring.processes)",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from latency_sampler import versions
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 from triton_repository_check.model import SERVED_AT
+from triton_repository_check.versions import of_image
 
 from . import exporters, load_models, overrides, readiness, start
 from .common import CONTAINER_SECURITY
@@ -61,8 +63,10 @@ def arguments(model: TritonModel) -> list[str]:
     # open new channels to the server. The last third is the age at which Triton closes them.
     channel_age = max(1, rollout.drain_seconds // 3) * 1000
     # Latency quantiles for the dashboards. Of repeated options any `true` wins, so a `false` of the user must be alone.
-    # They cost up to an eighth of the throughput, and measured latency is better.
-    quantiles = [] if asks_for_summaries(model) or model.measures_latency else [_QUANTILES]
+    # They cost up to an eighth of the throughput, and measured latency is better, where it is measured.
+    release = of_image(server.image)
+    measured = model.measures_latency and (release is None or release >= versions.OLDEST)
+    quantiles = [] if asks_for_summaries(model) or measured else [_QUANTILES]
     return [
         f"--model-repository={SERVED_AT}",
         f"--model-control-mode={server.model_control}",

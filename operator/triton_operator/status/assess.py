@@ -44,6 +44,7 @@ from .progressing import progressing
 from .ready import ready_condition
 from .routed import routed
 from .threshold_live import threshold_live
+from .unmeasured import with_unmeasured_latency
 from .writes import Writes, writes_of
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
@@ -77,6 +78,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
     limits = thresholds.states(snapshot.requested, before.thresholds, now)
     accepted = routed(snapshot, decision, writes)
     judged = memory.canary
+    version = before.server_version if snapshot.servers.pending else _versions(snapshot)
     live, said = (next((c for c in before.conditions if c.type == kind), None) for kind in (THRESHOLD_LIVE, READY))
     # A write that is refused is seldom why the servers that are there don't answer.
     answers = ready_condition(serving, entrypoint, answering, pods_problem(serving, newest, now) or _refusal(writes))
@@ -91,7 +93,11 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         models_loaded(model, models, problem, snapshot.servers, ready),
         threshold_live(snapshot, facts, limits, live, now),
         counting.with_uncounted_entrypoint(autoscaler_active(snapshot, decision, writes), snapshot, facts, entrypoint),
-        counting.with_uncounted_models(monitoring_available(snapshot, writes, models), snapshot, entrypoint),
+        counting.with_uncounted_models(
+            with_unmeasured_latency(monitoring_available(snapshot, writes, models), model, version),
+            snapshot,
+            entrypoint,
+        ),
         accepted,
         enforced(snapshot, decision, writes, accepted),
         canary(snapshot, groups, [redacted(model, states) for states, _ in reported], accepted, judged, now),
@@ -121,7 +127,7 @@ def assess(snapshot: Snapshot, decision: Decision, outcome: Outcome, now: str) -
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=facts.delivery
         ),
-        server_version=before.server_version if snapshot.servers.pending else _versions(snapshot),
+        server_version=version,
         newer_template=decision.has_newer_template or None,
         # What a client that scales the TritonModel reads: a canary follows the other servers, so it doesn't count.
         replicas=len(groups[0].living),

@@ -335,6 +335,19 @@ def test_cluster_autoscaler_may_drain_a_node_with_our_volumes() -> None:
     assert deployment(**own)["spec"]["template"]["metadata"]["annotations"][key] == "tmp"
 
 
+@pytest.mark.parametrize(
+    ("image", "latency", "summaries"),
+    [
+        (f"{NVIDIA}:25.04-py3", None, True), (f"{NVIDIA}:25.04-py3", {}, False), ("own:1", {}, False),
+        # Tracing could end this one, so nothing measures it.
+        (f"{NVIDIA}:25.03-py3", {}, True),
+    ],
+)  # fmt: skip
+def test_measured_latency_replaces_the_summaries(image: str, latency: dict[str, str] | None, summaries: bool) -> None:
+    args = triton(server={"image": image}, monitoring={"latency": latency})["args"]
+    assert ("--metrics-config=summary_latencies=true" in args) is summaries
+
+
 @pytest.mark.parametrize("spec", [
     {}, {"monitoring": {"latency": {}}}, {"monitoring": {"latency": {}, "processes": True}},
     {"monitoring": {"processes": True}, "podTemplate": {"spec": {"containers": [{"name": "proxy", "image": "p:1"}]}}},

@@ -73,6 +73,9 @@ def answers(*metrics: str, **values: float) -> PrometheusAnswer:
     return PrometheusAnswer({QPS: math.inf, **limits}, frozenset(metrics), at=ASKED)
 
 
+TRACES = {"server": {"image": "nvcr.io/nvidia/tritonserver:25.04-py3"}}
+
+
 # MonitoringAvailable
 
 
@@ -131,8 +134,52 @@ def test_prometheus_can_select_by_labels_of_the_spec_or_of_the_operator(selector
 def test_says_that_no_alert_watches_the_latency_of_a_model_that_streams(
     latency: dict[str, str] | None, decoupled: tuple[str, ...], said: bool
 ) -> None:
-    status = judge(spec={"monitoring": {"latency": latency}}, decoupled=decoupled)
+    status = judge(spec={**TRACES, "monitoring": {"latency": latency}}, decoupled=decoupled)
     assert ("no alert watches, because m streams its answers" in words(status, "MonitoringAvailable")) is said
+
+
+NVIDIA, OWN = "nvcr.io/nvidia/tritonserver", "registry.example.com/server:1"
+
+
+@pytest.mark.parametrize(
+    ("image", "versions", "expected", "part"),
+    [
+        (
+            f"{NVIDIA}:24.10-py3",
+            {"a": "2.51.0"},
+            "LatencyNotMeasured",
+            "measures nothing on Triton 2.51.0: before 2.57",
+        ),
+        (
+            f"{NVIDIA}:25.03-py3",
+            {},
+            "LatencyNotMeasured",
+            "measures nothing on Triton 2.56: before 2.57 (release 25.04)",
+        ),
+        (f"{NVIDIA}:25.04-py3", {}, "Selected", "selected by Prometheus"),
+        (OWN, {}, "Selected", "selected by Prometheus"),
+        (OWN, {"a": "2.57.0"}, "Selected", "selected by Prometheus"),
+        # What the servers report is true, also during a rollout.
+        (
+            f"{NVIDIA}:25.04-py3",
+            {"a": "2.51.0", "b": "2.57.0"},
+            "LatencyNotMeasured",
+            "measures nothing on Triton 2.51.0:",
+        ),
+        (f"{NVIDIA}:24.10-py3", {"a": "2.71.0"}, "Selected", "selected by Prometheus"),
+    ],
+)
+def test_says_that_tracing_could_end_the_servers(
+    image: str, versions: dict[str, str], expected: str, part: str
+) -> None:
+    pods = tuple(Pod(gen.pod(name=name)) for name in versions)
+    spec = {"server": {"image": image}, "monitoring": {"latency": {}}}
+    status = judge(spec=spec, pods=pods, versions=versions)
+    assert status_and_reason(status, "MonitoringAvailable")[1] == expected
+    assert part in words(status, "MonitoringAvailable")
+    plain = judge(spec={"server": {"image": image}}, pods=pods, versions=versions)
+    assert status_and_reason(plain, "MonitoringAvailable") == ("True", "Selected")
+    assert words(judge(spec=spec, installed=None), "MonitoringAvailable").startswith("the cluster has no CRDs")
 
 
 def with_models(count: int, name: str = "branch", **more: Any) -> TritonModelStatus:
@@ -147,7 +194,7 @@ def with_models(count: int, name: str = "branch", **more: Any) -> TritonModelSta
     ("count", "limit", "said"), [(7, 1000, False), (8, 1000, True), (79, 10_000, True), (60, 10_000, False)]
 )
 def test_says_when_the_measured_latency_is_near_the_limit_of_a_scrape(count: int, limit: int, said: bool) -> None:
-    status = with_models(count, sample_limit=limit, spec={"monitoring": {"latency": {}}})
+    status = with_models(count, sample_limit=limit, spec={**TRACES, "monitoring": {"latency": {}}})
     assert (f"; but the latency of {count} versions of models has" in words(status, "MonitoringAvailable")) is said
     plain = with_models(count, sample_limit=limit)
     assert "latency" not in words(plain, "MonitoringAvailable")

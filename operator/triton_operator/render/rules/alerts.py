@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from latency_sampler.series import WORKS
+from latency_sampler.versions import OLDEST
 from process_exporter.series import MEMORY_FULL
 from triton_operator.api import names, thresholds
 from triton_operator.api.series import CANCELED, DESIRED
@@ -586,7 +587,8 @@ def _latency_not_measured(subject: Subject) -> Rule:
         f"count by ({PER_MODEL}) (\n  {scraped}\n  unless on ({PER_MODEL}, pod) {works}\n)",
         f"The latency of {_plural('one server', 'servers')} of {_WHO} isn't measured",
         "Their requests are missing in the latency, its objectives and their alerts. Read the log of the container "
-        f"`{names.CONTAINER_LATENCY}`. Can Prometheus reach its port {names.LATENCY_PORT} (NetworkPolicy)?",
+        f"`{names.CONTAINER_LATENCY}`: Triton before {'.'.join(map(str, OLDEST))} isn't measured. Can Prometheus reach "
+        f"its port {names.LATENCY_PORT} (NetworkPolicy)?",
     )  # fmt: skip
 
 
